@@ -203,7 +203,7 @@ PLACES = (
         name="demo-extra-missing",
         what="The demo is run without its packages.",
         types="trimtab demo",
-        without=["starlette", "uvicorn", "rs_bpe"],
+        without=["starlette", "uvicorn"],
         status=2,
         names=["trimtab[demo]"],
     ),

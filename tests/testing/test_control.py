@@ -167,7 +167,7 @@ def test_the_command_refuses_a_wrong_option_in_one_line(arguments, why):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("package", ["uvicorn", "starlette", "rs_bpe"])
+@pytest.mark.parametrize("package", ["uvicorn", "starlette"])
 def test_without_its_extra_the_command_says_what_to_install(package):
     done = run(without=package)
     why = f"{package} not installed; run: pip install 'trimtab[testing]'"

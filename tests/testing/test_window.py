@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.lazy import anthropic, openai
@@ -104,6 +106,17 @@ def test_tokenizers_are_real_and_differ(gpt, simulator):
         sizes.append(counted(simulator))
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == len(text) + 4 + 3
+
+
+def test_without_the_vocabularies_it_counts_by_the_estimate(gpt, simulator, monkeypatch):
+    sizes: list[int] = []
+    for tokenizer in ("o200k_base", "estimate", None):
+        simulator.configure(tokenizer=tokenizer)
+        if tokenizer is None:
+            monkeypatch.setitem(sys.modules, "rs_bpe", None)
+        gpt.chat.completions.create(model=GPT, messages=ASKED)
+        sizes.append(counted(simulator))
+    assert sizes[0] != sizes[1] == sizes[2]
 
 
 def test_ollama_cuts_in_silence(gpt, simulator):

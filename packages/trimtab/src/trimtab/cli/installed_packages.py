@@ -18,7 +18,7 @@ PACKAGES_BY_EXTRA: Mapping[str, tuple[str, ...]] = {
     "vertex": ("anthropic", "google-auth"),
     "mcp": ("mcp",),
     "postgres": ("psycopg", "psycopg-pool"),
-    "testing": ("starlette", "uvicorn", "rs-bpe"),
+    "testing": ("starlette", "uvicorn"),
     "report": ("matplotlib",),
 }
 """The packages of each extra."""

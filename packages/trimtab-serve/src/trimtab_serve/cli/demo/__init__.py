@@ -10,7 +10,7 @@ import typer
 from trimtab.cli.stderr_messages import print_error_for_exit
 
 DEFAULT_WINDOW = "16k"
-REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn", "rs_bpe")
+REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn")
 """Packages of the extra `demo`, besides those of the command line."""
 
 

@@ -17,7 +17,7 @@ from trimtab.testing.server.local_server import (
 from trimtab.testing.server.options import TOKENIZERS, ProviderSimulatorOptions
 from trimtab.testing.server.simulator import ProviderSimulator
 
-REQUIRED_PACKAGES = ("starlette", "uvicorn", "rs_bpe")
+REQUIRED_PACKAGES = ("starlette", "uvicorn")
 """Packages of the extra `testing`."""
 HELP_EXAMPLES = """
 for example:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from trimtab.engine.tokens.counter import make_piecewise_counter
@@ -22,7 +23,7 @@ class ProviderSimulatorOptions:
     """The window of every model in tokens. If it is None, the catalog decides for each model."""
     tokenizer: str | Callable[[str], int] | None = None
     """`o200k_base`, `cl100k_base`, `estimate` (Trimtab's own) or a function. If it is None, the
-    model decides."""
+    model decides; where rs-bpe is not installed, it is the estimate."""
     heavier: float = 1.0
     """Factor for each count of tokens: 1.3 counts 30 % more."""
     api_keys: tuple[str, ...] = ()
@@ -73,7 +74,8 @@ class ProviderSimulatorOptions:
         if callable(self.tokenizer):
             return self.tokenizer
         family = resolve_model_info(model).tokenizer
-        name = self.tokenizer or (family if family in TOKENIZERS else "o200k_base")
+        default = family if family in TOKENIZERS else "o200k_base"
+        name = self.tokenizer or (default if find_spec("rs_bpe") else "estimate")
         if name == "estimate":
             return make_piecewise_counter(family).count
         return _load_tokenizer(str(name))
