@@ -67,7 +67,8 @@ def test_a_missing_package_is_said_with_the_command_that_brings_it(monkeypatch):
 @pytest.mark.parametrize("extra", told.PACKAGES_BY_EXTRA)
 def test_the_packages_of_an_extra_are_those_that_it_declares(extra):
     declared = read_extras("trimtab-serve").get(extra) or read_extras("trimtab")[extra]
-    own = {_bare(line) for line in declared if not line.startswith("trimtab")}
+    # What has a marker is not for every Python, so the extra works without it.
+    own = {_bare(line) for line in declared if not line.startswith("trimtab") and ";" not in line}
     assert {_bare(name) for name in told.PACKAGES_BY_EXTRA[extra]} == own
 
 
