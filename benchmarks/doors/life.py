@@ -186,15 +186,14 @@ def list_results(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_read_back(requests: Sequence[RecordedRequest]) -> bool:
-    """Whether the newest result is, byte for byte, a result that was sent before."""
+    """Whether a result is, byte for byte, one that was sent before for another call."""
     seen: dict[str, str] = {}
-    for request in requests[:-1]:
+    for request in requests:  # an agent may review the conversation after its last answer
         for call_id, text in list_results(request.body).items():
+            if call_id not in seen and text in seen.values():
+                return True
             seen.setdefault(call_id, text)
-    newest = [
-        text for call_id, text in list_results(requests[-1].body).items() if call_id not in seen
-    ]
-    return bool(newest) and newest[-1] in seen.values()
+    return False
 
 
 def _list_blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:

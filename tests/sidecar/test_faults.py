@@ -170,6 +170,8 @@ def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
         ({"options": {"redacts": ["email"]}}, 400),
         ({"option": {"redact": ["email"]}}, 400),
         ({"redact": ["email"]}, 400),
+        ({"options": {"limits": {"tools": {"read": {"redact": ["email"]}}}}}, 400),
+        ({"options": {"redact": ""}}, 400),
         ({"options": [["redact", ["email"]]]}, 400),
         ({"options": {"redact": ["email"], "goal": "none"}}, 400),
         ({"options": {"redact": ["email"]}, "conversation": ""}, 400),
@@ -233,8 +235,11 @@ def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
     sidecar = Sidecar(tmp_path)
     handle = fit(sidecar, body, options=redacting)["hidden"][0]["handle"]
     sidecar.run(sidecar.close())
-    for options, sees in ((redacting, "[redacted: email]"), (SMALL, "ann@example.org")):
+    ended = {**SMALL, "redact": []}
+    for options, sees in ((redacting, "[redacted: email]"), (ended, "ann@example.org")):
         sidecar = Sidecar(tmp_path)
+        forgotten = fit(sidecar, body)
+        assert (forgotten["status"], forgotten["blocked"]) == (400, True)
         recalled = ask(sidecar, "recall", conversation="a", handle=handle)
         assert (recalled["status"], sees in recalled.get("text", "")) == (200, options is redacting)
         answer = fit(sidecar, body, options=options)

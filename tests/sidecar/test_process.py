@@ -130,6 +130,8 @@ def test_a_body_goes_through_a_pipe(tmp_path: Path):
     assert len(first.stdout) < len(json.dumps(chat(TURNS)))
     assert "mask" in first.stderr
     assert fit_body(json.dumps(chat(TURNS)), *options).stdout == first.stdout
+    too_small = CliRunner().invoke(app, ["fit", "--window", "100"], input=json.dumps(chat(TURNS)))
+    assert (too_small.exit_code, too_small.stdout) == (1, json.dumps(chat(TURNS)))
     broken = fit_body('{"model": "gpt-4o",\n "messages": [}')
     assert (broken.exit_code, "not JSON" in broken.stderr) == (2, True)
     assert "line 2 column 15" in broken.stderr

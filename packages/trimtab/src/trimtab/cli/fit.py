@@ -63,6 +63,8 @@ def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
     sys.stdout.buffer.write(raw if answer.body is None else answer.body.encode())
     sys.stdout.buffer.flush()
     _print_outcome(answer.fields)
+    if answer.fields["why"].startswith(("cannot fit", "not read")):
+        raise typer.Exit(1)
     if store and answer.fields["hidden"]:
         name = shlex.quote(make_session_id(conversation))
         place = format_store_option(store)

@@ -78,12 +78,9 @@ class Call:
     @property
     def asks_to_redact(self) -> bool:
         """Whether it names a redaction, or may name one: in a wrong place, or misspelt."""
-        named = {name: value for name, value in self.fields.items() if name != "body"}
-        for value in [*named.values()]:
-            if isinstance(value, dict):
-                named |= cast("dict[str, Any]", value)
         options = self.fields.get("options")
         is_readable = not options or isinstance(options, dict)
+        named = {name: value for name, value in self.fields.items() if name != "body"}
         return not is_readable or _names_redaction(named)
 
     @property
@@ -129,8 +126,15 @@ def may_ask_to_redact(text: str) -> bool:
 
 
 def _names_redaction(fields: Mapping[str, Any]) -> bool:
-    """Whether one of these fields seems to be called `redact`, and is set."""
-    names = [name.lower() for name, each in fields.items() if each]
+    """Whether one of these fields, or one inside of them, seems to be called `redact`."""
+    names: list[str] = []
+    objects = [fields]
+    while objects:
+        for name, value in objects.pop().items():
+            if value is not None and value != []:
+                names.append(name.lower())
+            if isinstance(value, dict):
+                objects.append(cast("dict[str, Any]", value))
     is_like = any(
         get_close_matches(name, ["redact"], 1, 0.7) for name in names[:MAX_COMPARED_NAMES]
     )

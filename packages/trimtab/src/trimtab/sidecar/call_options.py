@@ -63,7 +63,7 @@ class CallOptions:
 
     def _find_redactor(self, names: Any) -> Redact | None:
         """Return the function for names of patterns: the same one for the same names."""
-        if not names:
+        if names is None or names == []:
             return None
         if not isinstance(names, list) or not all(isinstance(n, str) for n in cast("Any", names)):
             raise TypeError('redact must be a list of names, such as ["email"]')

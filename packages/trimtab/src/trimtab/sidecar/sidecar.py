@@ -150,7 +150,11 @@ class Sidecar:
     async def _fit(self, call: Call) -> Answer:
         started = time.perf_counter()
         conversation_id = call.conversation_id
-        options = self._options.read(call.fields.get("options"))
+        given = call.fields.get("options")
+        options = self._options.read(given)
+        if "redact" not in (given or {}) and await self._is_redacted(conversation_id):
+            reason = 'this conversation is redacted: pass redact in each call, or "redact": []'
+            raise Refusal(400, reason, is_blocked=True)
         try:
             answer = await self._fit_or_pass(call, conversation_id, options)
         except Refusal:
@@ -167,9 +171,25 @@ class Sidecar:
         if call.asks_to_redact and (is_stopped or answer.fields["why"]):
             why = answer.fields["fault"] or answer.fields["why"]
             raise Refusal(503, f"not redacted, so do not send it: {why}")
-        self._tally(conversation_id).calls += 1
+        tally = self._tally(conversation_id)
+        tally.calls += 1
+        tally.is_redacted = bool(options.get("redact"))
         spent_ms = round((time.perf_counter() - started) * 1_000, 2)
         return Answer(fields={**answer.fields, "ms": spent_ms}, body=answer.body)
+
+    async def _is_redacted(self, conversation_id: str) -> bool:
+        """Whether the last call of a conversation, or its log, was redacted."""
+        tally = self._tallies.get(conversation_id)
+        if tally is not None and tally.is_redacted is not None:
+            return tally.is_redacted
+
+        async def read(session: Session) -> bool:
+            return session.window.settings.redacts
+
+        try:
+            return await self._stored.use_session(conversation_id, read)
+        except (LookupError, StoreError, OSError):
+            return False
 
     async def _fit_or_pass(
         self, call: Call, conversation_id: str, options: ConversationOptions

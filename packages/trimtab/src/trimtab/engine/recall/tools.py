@@ -253,10 +253,10 @@ def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
     """Parse the arguments of a recall tool. A missing or null argument becomes empty."""
     try:
         json_arguments: Any = json.loads(call.arguments or "{}")
-    except RecursionError:
+    except (ValueError, RecursionError):
         json_arguments = None
     if not isinstance(json_arguments, dict):
-        raise ValueError("a recall tool takes an object of arguments")  # noqa: TRY004 - of JSON
+        raise ValueError('a recall tool takes an object of JSON, such as {"handle": "m12.0"}')  # noqa: TRY004 - of JSON
     arguments = cast("dict[str, Any]", json_arguments)
     keys = ("query", "handle", "lines", "grep")
     return {key: "" if (value := arguments.get(key)) is None else str(value) for key in keys}
