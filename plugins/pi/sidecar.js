@@ -19,6 +19,7 @@ export class Sidecar {
   #command
   #process = null
   starts = 0
+  hasFailed = false
   #waiting = new Map()
   #nextId = 1
   #buffer = []
@@ -46,6 +47,7 @@ export class Sidecar {
     tally.calls++
     const answer = await this.ask("fit", { conversation, client: VERSION, ...fields })
     tally.isAnswered = Boolean(answer)
+    tally.fitted += answer ? 1 : 0
     if (answer?.blocked) throw new Error(`trimtab: ${answer.error ?? answer.fault ?? "the request is blocked"}`)
     return answer
   }
@@ -71,12 +73,13 @@ export class Sidecar {
   }
 
   async sumUp(conversation) {
-    const { hidden_tokens = 0, unreadable = 0 } = (await this.ask("totals", { conversation })) ?? {}
-    Object.assign(this.#tally(conversation), { hidden: hidden_tokens, unreadable })
+    const totals = await this.ask("totals", { conversation })
+    if (totals) Object.assign(this.#tally(conversation), { hidden: totals.hidden_tokens, unreadable: totals.unreadable })
+    else this.hasFailed = true
   }
 
   #tally(conversation) {
-    const empty = { calls: 0, refused: 0, hidden: 0, unreadable: 0, isAnswered: false }
+    const empty = { calls: 0, fitted: 0, refused: 0, hidden: 0, unreadable: 0, isAnswered: false }
     if (!this.#tallies.has(conversation)) this.#tallies.set(conversation, empty)
     return this.#tallies.get(conversation)
   }
@@ -92,9 +95,12 @@ export class Sidecar {
     const sum = (name) => [...this.#tallies.values()].reduce((total, tally) => total + tally[name], 0)
     const [calls, tokens] = [sum("calls"), sum("hidden")]
     if (!calls) return ""
+    const count = calls === 1 ? "1 call" : `${calls} calls`
+    if (!sum("fitted")) return `trimtab: did not run, ${count} as they were`
+    if (this.hasFailed) return `trimtab: ended early, ${sum("fitted")} of ${count} fitted; what was hidden is in the agent's history`
     const size = tokens >= 1_000 ? `${Math.round(tokens / 1_000)}k` : `${tokens}`
     const readable = sum("unreadable") ? `${sum("unreadable")} not readable` : "all readable"
-    return `trimtab: ${calls} ${calls === 1 ? "call" : "calls"}, ${sum("refused")} refused, ${size} tokens hidden, ${readable}`
+    return `trimtab: ${count}, ${sum("refused")} refused, ${size} tokens hidden, ${readable}`
   }
 
   // The answer of an operation; null if there is none, or if it says that something failed.
@@ -139,7 +145,8 @@ export class Sidecar {
   }
 
   #warnOfEnd(text) {
-    this.warn(`${text}; ${this.starts < MAX_STARTS ? "starting it again, and handles change" : "requests pass as they are"}`)
+    const again = `starting it again (${this.starts} of ${MAX_STARTS - 1}), and handles change`
+    this.warn(`${text}; ${this.starts < MAX_STARTS ? again : "nothing more is hidden until the agent starts again"}`)
   }
 
   // The sums are asked for before the process ends; the line is printed even if the agent does not wait for them.

@@ -45,8 +45,8 @@ test("without the program there is no answer, and one warning", async () => {
   const named = start("no-such-trimtab")
   assert.equal(await named.sidecar.ask("fit", {}), null)
   assert.deepEqual([...warnings, ...named.warnings], [
-    "trimtab: cannot start /nowhere/trimtab: TRIMTAB_COMMAND names it, and it does not exist; requests pass as they are",
-    "trimtab: cannot start no-such-trimtab: it is not on the PATH; uv tool install trimtab; requests pass as they are",
+    "trimtab: cannot start /nowhere/trimtab: TRIMTAB_COMMAND names it, and it does not exist; nothing more is hidden until the agent starts again",
+    "trimtab: cannot start no-such-trimtab: it is not on the PATH; uv tool install trimtab; nothing more is hidden until the agent starts again",
   ])
 })
 
@@ -91,8 +91,9 @@ test("a program that always dies is not started without end", async () => {
   const { sidecar, warnings } = start(program("dies", `console.error("a bug\\nNo such command"); process.exit(2)`))
   for (let calls = 0; calls < 4; calls++) assert.equal(await sidecar.ask("fit", {}), null)
   assert.deepEqual(warnings, [
-    "trimtab: the sidecar ended (2): No such command; starting it again, and handles change",
-    "trimtab: the sidecar ended (2): No such command; requests pass as they are",
+    "trimtab: the sidecar ended (2): No such command; starting it again (1 of 2), and handles change",
+    "trimtab: the sidecar ended (2): No such command; starting it again (2 of 2), and handles change",
+    "trimtab: the sidecar ended (2): No such command; nothing more is hidden until the agent starts again",
   ])
   assert.equal(sidecar.starts, 3)
 })
@@ -168,7 +169,13 @@ test("usage is recorded for what was fitted, and the last line counts every call
   await sidecar.sumUp("a")
   assert.equal(readFileSync(ops, "utf8"), "fit reply fit refused totals ")
   assert.equal(sidecar.writeLastLine(), "trimtab: 2 calls, 1 refused, 312k tokens hidden, 1 not readable")
+  sidecar.close()
+  await sidecar.sumUp("a")
+  assert.match(sidecar.writeLastLine(), /ended early, 1 of 2 calls fitted/)
   sidecar.printLastLine()
   assert.equal(sidecar.writeLastLine(), "") // it stands there once
+  const absent = start("no-such-trimtab").sidecar
+  await absent.fit("a", {})
+  assert.equal(absent.writeLastLine(), "trimtab: did not run, 1 call as they were")
   sidecar.close()
 })

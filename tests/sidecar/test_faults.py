@@ -152,6 +152,20 @@ def test_a_handle_of_a_lost_log_names_no_other_text(lost: str, tmp_path: Path):
     assert totals["unreadable"] == 0 < totals["hidden"]
 
 
+def test_a_search_names_handles_that_recall_takes():
+    sidecar = Sidecar()
+    fit(sidecar, chat(TURNS))
+    call = {"tool": "search_history", "arguments": {"query": "report row_3_1"}}
+    for passages in (
+        ask(sidecar, "search", conversation="a", query="report row_3_1")["text"],
+        ask(sidecar, "answer", conversation="a", **call)["text"],
+    ):
+        handles = re.findall(r"^(m\d+\.\d+~\w+): report", passages, re.MULTILINE)
+        assert handles
+        for handle in handles:
+            assert ask(sidecar, "recall", conversation="a", handle=handle)["status"] == 200
+
+
 def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
     handles: list[str] = []
     for _ in range(3):

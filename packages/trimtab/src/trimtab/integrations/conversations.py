@@ -29,7 +29,7 @@ from trimtab.dialects import DialectName
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.json_values import dict_or_none
 from trimtab.dialects.tool_definitions import read_tool_name
-from trimtab.engine.log.erase import RECALL_TOOL
+from trimtab.engine.log.erase import RECALL_TOOL, SEARCH_TOOL
 from trimtab.engine.log.event import Settings, Usage
 from trimtab.engine.log.message import Role, ToolCall
 from trimtab.engine.log.redaction import Redact
@@ -82,6 +82,7 @@ process writes for a moment only, unless it is a server or a program that keeps 
 _FRAMEWORKS_OPTIONS = ("model", "dialect", "system", "tools", "params")
 """Options of `Context` for what is in the framework's own request."""
 _HANDLE_TAG = re.compile(r"\{handle\}(~[0-9a-f]{4})")
+_PASSAGE_HANDLE = re.compile(r"(?:\A|(?<=\n\n))(m\d+\.\d+)(?=: )")
 _WINDOW_OPTIONS = ("model", "dialect", "model_info", "context_window", "max_input_tokens")
 """Options of `Context` that say how large the window is."""
 _LOOP_THREAD = LoopThread()
@@ -142,6 +143,10 @@ class _Conversation:
             f"nothing is called {handle}: handles of this conversation {own}, and change when it "
             "begins again; a search finds the text"
         )
+
+    def tag_passages(self, text: str) -> str:
+        """Return what a search found, with the tag at the handle of each passage."""
+        return _PASSAGE_HANDLE.sub(rf"\1{self.handle_tag}", text)
 
     def count_refusal(self, tokens: int) -> bool:
         """Count the refusal of a request of this size. Return whether to send another."""
@@ -448,7 +453,8 @@ class Conversations:
         call = ToolCall(id="recall", name=tool_name, arguments=text)
 
         async def answer(session: Session, conversation: _Conversation) -> str:
-            return await session.answer(_remove_tag(call, conversation), add=False)
+            text = await session.answer(_remove_tag(call, conversation), add=False)
+            return conversation.tag_passages(text) if tool_name == SEARCH_TOOL else text
 
         try:
             return await self._use_known(conversation_id, answer)
@@ -471,6 +477,22 @@ class Conversations:
             return await session.recall(conversation.read_handle(handle))
 
         return await self._use_known(conversation_id, recall)
+
+    async def search(self, conversation_id: str, query: str) -> str:
+        """Return the passages of a conversation that contain a text, or most of its words.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+            query: The text.
+
+        Raises:
+            LookupError: If nothing is known of the conversation.
+        """
+
+        async def search(session: Session, conversation: _Conversation) -> str:
+            return conversation.tag_passages(await session.search(query))
+
+        return await self._use_known(conversation_id, search)
 
     def get_handle_tag(self, conversation_id: str) -> str:
         """Return what the handles of a conversation in memory end in."""

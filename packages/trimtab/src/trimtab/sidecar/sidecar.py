@@ -325,7 +325,9 @@ class Sidecar:
 
     async def _search(self, call: Call) -> Answer:
         query = call.require_text("query")
-        return Answer(fields={"text": await self._use(call, lambda s: s.search(query))})
+        conversation_id = call.conversation_id
+        search = self._get_conversations(conversation_id).search(conversation_id, query)
+        return Answer(fields={"text": await _find(search)})
 
     async def _answer_tool(self, call: Call) -> Answer:
         name, arguments = call.require_text("tool"), call.fields.get("arguments")
