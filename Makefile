@@ -30,8 +30,6 @@ format:
 lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
-	$(PYTHON) -m tests.contracts.plain_words
-	$(PYTHON) -m tests.contracts.local_names
 
 types:
 	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON)) packages
@@ -83,7 +81,6 @@ llms:
 	$(PYTHON) -m tests.contracts.llms_page
 
 screens:
-	$(PYTHON) -m trimtab.cli demo --fast --svg docs/img/demo.svg
 	$(PYTHON) -m benchmarks.telegram_picture docs/img/telegram.png
 
 bench-quick:
@@ -114,6 +111,5 @@ thorough-wheels:
 
 thorough-benchmarks:
 	$(PYTHON) -m benchmarks
-	$(PYTHON) -m benchmarks.mutations
 
 all: check test

@@ -60,6 +60,7 @@ class Tab:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Performance.enable", timeDomain="threadTicks")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Call a method of the DevTools protocol."""
@@ -158,6 +159,11 @@ class Tab:
             down = {"type": "keyDown", "key": key, "windowsVirtualKeyCode": code}
             self.call("Input.dispatchKeyEvent", **down, **({"text": text} if text else {}))
             self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def cpu_ms(self) -> float:
+        """Return the CPU time of the page's thread until now, in milliseconds."""
+        metrics = self.call("Performance.getMetrics")["metrics"]
+        return 1000 * next(one["value"] for one in metrics if one["name"] == "TaskDuration")
 
     def take_picture(self, to: Path, *, whole: bool = False) -> None:
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

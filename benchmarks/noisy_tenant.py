@@ -20,6 +20,18 @@ bomb            a tool of a hostile MCP server, whose answer of 200 kB expands t
 blocks          a tool of that server whose answer has 15 blocks of 900 kB each
 kills           a turn whose tool kills the process with SIGKILL, again after each restart
 
+After that, what needs no key or no turn:
+
+lockout         every process starts anew, and is sent guesses of keys without end, from the address
+                of the others. Meanwhile each tenant tries its key for the first time
+waiting         a tenant with a limit of 5 MB posts 60 messages of 0.9 MB, ten at once, behind turns
+                that wait for the model
+backlog         200,000 turns are put off, as in an outage of a provider (2,000 in a quick run), and
+                a turn of another agent is fetched from a database of its own
+
+valid_keys_refused  keys of tenants that were refused in `lockout`; must be 0
+waiting_over_limit  bytes that wait in `waiting` beyond the limit; must be 0
+fetch_ms           the median of the times of a fetch in `backlog`, according to PostgreSQL
 healthz_max_ms     the slowest answer to `/healthz` of a process that runs, a new connection each
 others_p95_ratio   the 95th of a hundred of the others' waits for a reply, against that without
                    attack; the largest of all attacks. `kills` is left out on files, where the only
@@ -51,11 +63,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.crash.cluster import cluster, programs
 from benchmarks.harness import Report, finish, head, parser, progress, skip
+from tests.soak.crash.cluster import cluster, programs
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 from trimtab_serve.api_keys.api_key import create_api_key
 from trimtab_serve.api_keys.command_line_control import open_api_keys
@@ -66,12 +78,19 @@ ATTACKER = "mallory"
 TENANTS = [f"tenant{number:02}" for number in range(20)]
 TURNS_PER_S = 2.0
 MEGABYTE = 1_000_000
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 REPLY_TIMEOUT_S = 120.0
 MAX_ATTACK_S = 90.0
 """After this the others stop talking, even if the attack goes on."""
 MAX_HEALTHZ_MS = 1_000.0
 MAX_P95_RATIO = 3.0
+MAX_FETCH_MS = 2.0
+GREEDY = "greedy"
+"""A tenant with a limit of its own."""
+GREEDY_LIMIT_BYTES = 5 * MEGABYTE
+GREEDY_MESSAGE_BYTES = 900_000
+GUESSES = 200
+"""Guesses of keys that come before the first valid key."""
 KILLER = '''\
 """A tool that kills its process, as running out of memory would."""
 
@@ -93,6 +112,8 @@ class Size:
     """How long an attack lasts at least, and the others talk alone."""
     megabytes: int
     """How many messages `megabytes` posts."""
+    put_off_turns: int
+    """Turns that are put off in `backlog`."""
 
 
 class ServedProcess:
@@ -119,6 +140,17 @@ class ServedProcess:
         self._thread.start()
         if not self.up.wait(START_TIMEOUT_S):
             raise RuntimeError((self._folder / f"{self.port}.log").read_text()[-2_000:])
+
+    def restart(self) -> None:
+        starts = self.starts
+        self.up.clear()
+        assert self._process is not None
+        self._process.kill()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.starts == starts or not _healthz(self.port):
+            if time.monotonic() > deadline:
+                raise RuntimeError((self._folder / f"{self.port}.log").read_text()[-2_000:])
+            time.sleep(0.05)
 
     def stop(self) -> None:
         self._ending = True
@@ -204,6 +236,8 @@ class Lane:
     processes: list[ServedProcess]
     keys: dict[str, str]
     """By tenant."""
+    store: str
+    """The folder or database."""
     sent: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """The keys of all messages of the others that were accepted, by tenant."""
     turn_count: int = 0
@@ -403,12 +437,142 @@ class Attacker:
             thread.join()
 
 
+def get_status(port: int, key: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REPLY_TIMEOUT_S)
+    try:
+        connection.request("GET", "/v1/agents", headers={"Authorization": f"Bearer {key}"})
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
+
+
+def count_refused_keys(lane: Lane) -> int:
+    """Valid keys that are refused by processes that have just started, while others guess."""
+    refused = 0
+    for process in lane.processes:
+        process.restart()
+        has_ended, guesses = threading.Event(), threading.Semaphore(0)
+
+        def guess(
+            number: int,
+            port: int = process.port,
+            has_ended: threading.Event = has_ended,
+            guesses: threading.Semaphore = guesses,
+        ) -> None:
+            count = 0
+            while not has_ended.is_set():
+                get_status(port, f"tt_guess-{number}-{count}")
+                guesses.release()
+                count += 1
+
+        threads = [threading.Thread(target=guess, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for _ in range(GUESSES):
+            guesses.acquire(timeout=REPLY_TIMEOUT_S)
+        refused += sum(get_status(process.port, lane.keys[name]) != 200 for name in TENANTS)
+        has_ended.set()
+        for thread in threads:
+            thread.join()
+    return refused
+
+
+def count_waiting_bytes_over_limit(lane: Lane) -> int:
+    """Bytes that a tenant at its limit makes wait beyond it."""
+    text = "w" * GREEDY_MESSAGE_BYTES
+    slow = f"simulate:{json.dumps([{'text': 'slow', 'delay': 20}])}"
+    accepted_bytes: list[int] = []
+
+    def post(number: int, text: str) -> None:
+        process = lane.processes[number % len(lane.processes)]
+        path = f"/v1/agents/attacked/sessions/greedy{number % 4}/messages"
+        headers = {
+            "Authorization": f"Bearer {lane.keys[GREEDY]}",
+            "Content-Type": "application/json",
+        }
+        connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=REPLY_TIMEOUT_S)
+        with suppress(OSError, http.client.HTTPException):
+            connection.request("POST", path, json.dumps({"text": text}).encode(), headers)
+            if connection.getresponse().status == 202:
+                accepted_bytes.append(len(text))
+        connection.close()
+
+    for number in range(4):
+        post(number, slow)
+    time.sleep(1.0)  # the turns have begun, so all that follows waits
+    accepted_bytes.clear()
+    numbers = iter(range(60))
+
+    def post_many() -> None:
+        for number in numbers:
+            post(number, text)
+
+    threads = [threading.Thread(target=post_many) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if not accepted_bytes:
+        raise RuntimeError("no message of the tenant with a limit was accepted")
+    return max(0, sum(accepted_bytes) - GREEDY_LIMIT_BYTES)
+
+
+PUT_OFF = """
+INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, scheduled_at)
+SELECT 'turns', 'trimtab:turn', name, name,
+    jsonb_build_object('session', name, 'failing_since', 1), now() + interval '4 minutes'
+FROM (SELECT 't' || n || '/attacked/s' AS name FROM generate_series(1, %s) AS n) AS sessions
+"""
+
+
+async def measure_fetch_ms(server: str, put_off_turns: int) -> float:
+    """The time of a fetch of a turn behind others that are put off, in a database of its own."""
+    from psycopg import AsyncConnection
+    from psycopg.types.numeric import Int8
+
+    from trimtab_serve.queue.postgres.procrastinate_jobs import JobPayload
+    from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
+    from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+
+    place = server.rpartition("/")[0] + "/backlog"
+    async with await AsyncConnection.connect(server, autocommit=True) as connection:
+        await connection.execute("CREATE DATABASE backlog")
+    migrate = [sys.executable, "-m", "trimtab.cli", "migrate", "--database", place]
+    subprocess.run(migrate, check=True, capture_output=True)  # noqa: ASYNC221, S603 - ourselves
+    options = {"options": "-c search_path=trimtab_queue"}
+    async with await AsyncConnection.connect(place, autocommit=True, **options) as connection:
+        await connection.execute("ALTER TABLE procrastinate_jobs DISABLE TRIGGER USER")
+        await connection.execute(PUT_OFF, [put_off_turns])
+        await connection.execute("ALTER TABLE procrastinate_jobs ENABLE TRIGGER USER")
+        await connection.execute("VACUUM ANALYZE procrastinate_jobs")
+    queue = await PostgresMessageQueue.connect(place)
+    try:
+        await queue.defer_job(JobPayload(session="acme/helper/new"))
+        explain = b"EXPLAIN (ANALYZE, FORMAT JSON) " + SERVER_QUERIES["fetch_job"]
+        times_ms: list[float] = []
+        async with queue.borrow_connection() as connection:
+            worker = "INSERT INTO procrastinate_workers DEFAULT VALUES RETURNING id"
+            ((worker_id,),) = await (await connection.execute(worker)).fetchall()
+            values = ["turns", Int8(worker_id), [], [], False]
+            for _ in range(9):
+                async with connection.transaction(force_rollback=True):
+                    cursor = await connection.execute(explain, values)
+                    ((plans,),) = await cursor.fetchall()
+                    assert plans[0]["Plan"]["Actual Rows"] == 1
+                    times_ms.append(plans[0]["Execution Time"])
+    finally:
+        await queue.close()
+    return round(median(times_ms), 2)
+
+
 ATTACKS = (
     *("search", "poison", "megabytes", "bytes", "pages", "forks", "bomb", "blocks", "schedules"),
     *("slow_turns", "kills"),
 )
-FULL = Size(attacks=ATTACKS, seconds=15.0, megabytes=20)
-QUICK = Size(attacks=("search", "megabytes"), seconds=3.0, megabytes=5)
+FULL = Size(attacks=ATTACKS, seconds=15.0, megabytes=20, put_off_turns=200_000)
+QUICK = Size(attacks=("search", "megabytes"), seconds=3.0, megabytes=5, put_off_turns=2_000)
 
 
 @cache
@@ -488,8 +652,8 @@ async def create_keys(store: str) -> dict[str, str]:
     """A key for each tenant."""
     keys: dict[str, str] = {}
     async with open_api_keys(store) as stored:
-        for tenant in (*TENANTS, ATTACKER):
-            role = "talk" if tenant == ATTACKER else "admin"
+        for tenant in (*TENANTS, ATTACKER, GREEDY):
+            role = "talk" if tenant in (ATTACKER, GREEDY) else "admin"
             keys[tenant], key = create_api_key(tenant, tenant=tenant, role=role)
             await stored.add(key)
     return keys
@@ -520,7 +684,10 @@ def serving(name: str, models: dict[str, RemoteSimulator], mcp: str) -> Generato
                         "on_interrupt": "rerun",
                     },
                 },
-                "serve": {"keys": True},
+                "serve": {
+                    "keys": True,
+                    "limits_by_tenant": {GREEDY: {"bytes": GREEDY_LIMIT_BYTES}},
+                },
             }
             # JSON is YAML.
             (folder / f"{agent}.yaml").write_text(json.dumps(settings), encoding="utf-8")
@@ -533,7 +700,7 @@ def serving(name: str, models: dict[str, RemoteSimulator], mcp: str) -> Generato
         try:
             for process in processes:
                 process.start()
-            yield Lane(name, processes, keys)
+            yield Lane(name, processes, keys, place)
         finally:
             for process in processes:
                 process.stop()
@@ -627,6 +794,14 @@ def main(asked: Any) -> Report:
         for name in lanes:
             with serving(name, {"helper": model, "attacked": attacked}, mcp) as lane:
                 rows += asyncio.run(run_lane(lane, size))
+                progress(f"{name}: waiting, lockout, backlog")
+                extra: Report = {"waiting_over_limit": count_waiting_bytes_over_limit(lane)}
+                extra["valid_keys_refused"] = count_refused_keys(lane)
+                if name == "postgres":
+                    extra["fetch_ms"] = asyncio.run(
+                        measure_fetch_ms(lane.store, size.put_off_turns)
+                    )
+                rows[-1] |= extra
     attacks = [row for row in rows if "healthz_max_ms" in row]
     totals = [row for row in rows if "lost" in row]
     judged = [row for row in attacks if (row["lane"], row["attack"]) != ("files", "kills")]
@@ -636,8 +811,16 @@ def main(asked: Any) -> Report:
         **{name: sum(row[name] for row in totals) for name in ("lost", "dead_letters")},
         "attacker_dead_letters": sum(row["attacker_dead_letters"] for row in totals),
         "rss_mb": max(row["rss_mb"] for row in totals),
+        "valid_keys_refused": sum(row["valid_keys_refused"] for row in totals),
+        "waiting_over_limit": sum(row["waiting_over_limit"] for row in totals),
+        "fetch_ms": max((row["fetch_ms"] for row in totals if "fetch_ms" in row), default=0.0),
     }
     must = {
+        f"{figures['valid_keys_refused']} valid keys are refused": figures["valid_keys_refused"]
+        > 0,
+        f"{figures['waiting_over_limit']} bytes wait beyond a limit": figures["waiting_over_limit"]
+        > 0,
+        f"fetch_ms is {figures['fetch_ms']}": figures["fetch_ms"] > MAX_FETCH_MS,
         f"healthz_max_ms is {figures['healthz_max_ms']}": figures["healthz_max_ms"]
         > MAX_HEALTHZ_MS,
         f"others_p95_ratio is {figures['others_p95_ratio']}": figures["others_p95_ratio"]

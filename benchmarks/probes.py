@@ -31,7 +31,7 @@ from typing import Any, Literal, cast
 from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult
 from trimtab.engine.recall.search import split_query_words
 from trimtab.engine.text.identifiers import count_identifiers
-from trimtab.replay.references import find_quoted_strings
+from trimtab.replay.needs import find_quoted_strings
 from trimtab.replay.selection import RecordedConversation
 
 KEPT = 10

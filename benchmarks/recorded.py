@@ -1,23 +1,26 @@
-"""Recorded Claude Code conversations, replayed as `trimtab replay` does, and the figures of setups.
+"""Recorded conversations, replayed as `trimtab replay` does, and the figures of setups.
 
-The window has 200,000 tokens. What its usage says about a conversation is learned as in
-`trimtab replay`: the size of system prompt and tools, the provider's tokens for an estimated one,
-and when the cache was lost. *Everything* sends the whole conversation in each call. A provider
-refuses what exceeds the window: these calls are counted apart.
+What its usage says about a conversation is learned as in `trimtab replay`: the size of system
+prompt and tools, the provider's tokens for an estimated one, and when the cache was lost.
+*Everything* sends the whole conversation in each call. A provider refuses what exceeds the window:
+these calls are counted apart.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-from benchmarks import corpus
+from benchmarks.harness import progress
+from benchmarks.samples import CLAUDE_MODEL, WINDOW, Sample, shorten_id
 from trimtab.replay.billing import CacheRules, ProviderPricing
+from trimtab.replay.needs import CallNeeds, NeedCounts, find_needs, sum_need_counts
 from trimtab.replay.prompt_scale import PromptScale
-from trimtab.replay.readers import read_recordings
-from trimtab.replay.references import EarlierReference
 from trimtab.replay.runner import (
     EVERYTHING,
     ConversationRun,
@@ -26,64 +29,202 @@ from trimtab.replay.runner import (
     learn_recorded_scale,
     replay_conversation,
 )
-from trimtab.replay.savings import compute_saved_share, resample_saved_share
-from trimtab.replay.selection import RecordedConversation, select_conversations
+from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import (
-    compute_call_cost_in_input_tokens,
-    compute_refetch_cost,
+    BOOTSTRAP_RESAMPLES,
+    BOOTSTRAP_SEED,
+    CONFIDENCE_LEVEL,
+    split_call_cost,
     summarise_runs_by_setup,
 )
 
-MODEL = "claude-sonnet-4-5"
-WINDOW = 200_000
-LONG_CALLS = 25
-"""Calls from which on a conversation counts as long."""
-SHORT_CALLS = 30
-"""Calls below which a conversation is in the sample of short ones."""
-BASELINE = ReplaySetup(
-    name=EVERYTHING, model=MODEL, options={"policy": EVERYTHING, "context_window": WINDOW}
-)
+
+def make_setup(name: str, sample: Sample | None = None, **options: Any) -> ReplaySetup:
+    """Return a setup at the model and in the window of a sample."""
+    model = sample.model if sample else CLAUDE_MODEL
+    window = sample.window if sample else WINDOW
+    return ReplaySetup(name=name, model=model, options={"context_window": window, **options})
 
 
-def held_out() -> list[RecordedConversation]:
-    """The half of them that had no part in tuning, each up to where its agent itself compacted."""
-    folder = corpus.folder()
-    paths = sorted(folder.glob("entire_claude_code*.jsonl.gz")) if folder else []
-    return select_conversations(
-        (one for path in paths for one in read_recordings(path) if one.part == 1), half="odd"
-    )
-
-
-def sample_long(count: int | None = None) -> list[RecordedConversation]:
-    """Return long conversations of the held-out half: the first in the order of a hash, or all."""
-    long = [one for one in held_out() if one.calls >= LONG_CALLS]
-    return sorted(long, key=lambda one: hashlib.sha256(one.id.encode()).digest())[:count]
-
-
-def learn_scale(conversation: RecordedConversation, *, head: bool = True) -> PromptScale:
+def learn_scale(
+    conversation: RecordedConversation, model: str = CLAUDE_MODEL, *, head: bool = True
+) -> PromptScale:
     """Return the scale of a conversation; without `head`, system prompt and tools are left out."""
-    scale = learn_recorded_scale(conversation, MODEL) or PromptScale()
+    scale = learn_recorded_scale(conversation, model) or PromptScale()
     return scale if head else replace(scale, head=0, shared=0)
+
+
+def make_baseline(sample: Sample | None = None) -> ReplaySetup:
+    """Return the setup that sends everything."""
+    return make_setup(EVERYTHING, sample, policy=EVERYTHING)
+
+
+def replay_sample(
+    pool: Executor, sample: Sample, setups: tuple[ReplaySetup, ...]
+) -> list[ConversationRun]:
+    """Replay a sample under setups."""
+    replay = partial(replay_under_setups, setups=setups, provider=sample.provider)
+    runs: list[ConversationRun] = []
+    for number, own in enumerate(pool.map(replay, sample.conversations), 1):
+        runs += own
+        progress(f"{sample.name}: {number} of {len(sample.conversations)} conversations")
+    return runs
+
+
+def replay_under_setups(
+    conversation: RecordedConversation, setups: Sequence[ReplaySetup], provider: ProviderPricing
+) -> list[ConversationRun]:
+    """Replay a conversation under setups for one model, and refuse the calls above the window."""
+    needs = find_needs(conversation.messages)
+    scale = learn_scale(conversation, setups[0].model)
+    rules = {provider.name: provider.rules}
+    return [replay_in_window(conversation, setup, rules, needs, scale) for setup in setups]
 
 
 def replay_in_window(
     conversation: RecordedConversation,
     setup: ReplaySetup,
     rules: Mapping[str, CacheRules],
-    references: Mapping[int, list[EarlierReference]],
+    needs: Mapping[int, CallNeeds],
     scale: PromptScale,
 ) -> ConversationRun:
     """Replay a conversation, and refuse the calls that exceed the window."""
-    return refuse_above_window(
-        replay_conversation(conversation, setup, rules, references, scale=scale)
-    )
+    run = replay_conversation(conversation, setup, rules, needs, scale=scale)
+    return refuse_above_window(run, setup.options["context_window"])
 
 
-def refuse_above_window(run: ConversationRun) -> ConversationRun:
+def refuse_above_window(run: ConversationRun, window: int = WINDOW) -> ConversationRun:
     """Move the calls above the window, and those without any message, to the refused ones."""
-    accepted = tuple(call for call in run.calls if 0 < call.tokens <= WINDOW)
+    accepted = tuple(call for call in run.calls if 0 < call.tokens <= window)
     refused = run.cannot_fit + len(run.calls) - len(accepted)
     return replace(run, calls=accepted, cannot_fit=refused)
+
+
+class Sums(NamedTuple):
+    """One conversation under one setup, in numbers that can be added."""
+
+    calls: int
+    """Calls that both the setup and everything could send."""
+    refused: int
+    """Calls that the setup could not send."""
+    cost: int
+    """Cost of the shared calls, in fresh input tokens."""
+    baseline: int
+    """Cost of the same calls if everything is sent."""
+    references: int
+    seen: int
+    far: int
+    far_seen: int
+    quoting_edits: int
+    hidden_edits: int
+    far_4grams: int
+    far_4grams_seen: int
+
+
+SHARES: dict[str, Callable[[Sums], float]] = {
+    "saved": lambda total: 1 - total.cost / max(1, total.baseline),
+    "recall": lambda total: _divide(total.seen, total.references),
+    "far": lambda total: _divide(total.far_seen, total.far),
+    "hidden_edits": lambda total: (
+        1 - _divide(total.quoting_edits - total.hidden_edits, total.quoting_edits)
+    ),
+    "far_4grams": lambda total: _divide(total.far_4grams_seen, total.far_4grams),
+}
+"""What a point of the dial is judged by. Where there is no need, all of it is visible."""
+
+
+def _divide(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
+
+
+def sum_runs(
+    runs: Sequence[ConversationRun], provider: ProviderPricing
+) -> dict[str, dict[str, Sums]]:
+    """Return sums by setup and by a hash of the conversation. Among the runs are those of
+    everything."""
+    everything = {run.conversation: run for run in runs if run.setup == EVERYTHING}
+    sums: dict[str, dict[str, Sums]] = {}
+    for run in runs:
+        baseline = {call.index: call for call in everything[run.conversation].calls}
+        shared = [call for call in run.calls if call.index in baseline]
+        needs = sum_need_counts(call.needs for call in run.calls)
+        sums.setdefault(run.setup, {})[shorten_id(run.conversation)] = Sums(
+            calls=len(shared),
+            refused=run.cannot_fit,
+            cost=round(sum(compute_cost(call, provider) for call in shared)),
+            baseline=round(sum(compute_cost(baseline[call.index], provider) for call in shared)),
+            **{name: getattr(needs, name) for name in Sums._fields if hasattr(NeedCounts, name)},
+        )
+    return sums
+
+
+def add_sums(sums: Iterable[Sums]) -> Sums:
+    return Sums(*map(sum, zip(*sums, strict=True)))
+
+
+def resample(
+    count: int, compute_shares: Callable[[Sequence[int]], Mapping[str, float]]
+) -> dict[str, list[float]]:
+    """Return the 95 % interval of each share, from resampled conversations.
+
+    Args:
+        count: The number of conversations.
+        compute_shares: Returns the shares over the conversations with these indexes.
+    """
+    rng = random.Random(BOOTSTRAP_SEED)  # noqa: S311 - no secret, and it must repeat
+    draws = [rng.choices(range(count), k=count) for _ in range(BOOTSTRAP_RESAMPLES)]
+    samples = [compute_shares(draw) for draw in draws]
+    edge = int(len(samples) * (1 - CONFIDENCE_LEVEL) / 2)
+    intervals: dict[str, list[float]] = {}
+    for name in samples[0]:
+        values = sorted(sample[name] for sample in samples)
+        intervals[name] = [round(values[edge], 4), round(values[-1 - edge], 4)]
+    return intervals
+
+
+def describe_point(sums: Mapping[str, Sums]) -> dict[str, Any]:
+    """Return the shares of one setup with their intervals, and its cost of a call."""
+    rows = list(sums.values())
+    total = add_sums(rows)
+    intervals = resample(len(rows), lambda draw: _compute_shares([rows[i] for i in draw]))
+    point: dict[str, Any] = {}
+    for name, share in _compute_shares(rows).items():
+        point[name] = round(share, 4)
+        point[f"{name}_interval"] = intervals[name]
+    cost = round(total.cost / max(1, total.calls))
+    return {**point, "cost": cost, "refused": total.refused}
+
+
+def compare_points(sums: Mapping[str, Sums], before: Mapping[str, Sums]) -> dict[str, Any]:
+    """Return by how much the shares of one setup exceed those of another, conversation by
+    conversation."""
+    names = [name for name in sums if name in before]
+    if not names:
+        return {"conversations": 0}
+    pairs = [(sums[name], before[name]) for name in names]
+    for now, then in pairs:
+        if (now.calls, now.refused) == (then.calls, then.refused) and now[4::2] != then[4::2]:
+            raise ValueError(
+                "the stored sums count other needs: delete results/auto_today.json and run "
+                "python -m benchmarks.auto_today"
+            )
+
+    def subtract(draw: Sequence[int]) -> dict[str, float]:
+        now, then = zip(*(pairs[index] for index in draw), strict=True)
+        shares, earlier_shares = _compute_shares(now), _compute_shares(then)
+        return {name: shares[name] - earlier_shares[name] for name in shares}
+
+    intervals = resample(len(pairs), subtract)
+    difference: dict[str, Any] = {"conversations": len(pairs)}
+    for name, value in subtract(range(len(pairs))).items():
+        difference[name] = round(value, 4)
+        difference[f"{name}_interval"] = intervals[name]
+    return difference
+
+
+def _compute_shares(rows: Sequence[Sums]) -> dict[str, float]:
+    total = add_sums(rows)
+    return {name: compute_share(total) for name, compute_share in SHARES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +271,12 @@ class Row:
     """Like `far`, with the names in our lists."""
     tool_with_lists: float
     """Like `tool`, with the names in our lists."""
+    hidden_edits: float
+    """Share of the edits that quote an old text whose quote the request does not show."""
+    far_4grams: float
+    """Share of the far 4-grams of call arguments that are visible."""
+    costs: dict[str, int]
+    """What the parts of `cost` come to, by the names of `split_call_cost`."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,35 +284,43 @@ class Row:
 
 def build_rows(runs: Sequence[ConversationRun], provider: ProviderPricing) -> list[Row]:
     """Return one row for each setup. Among the runs are those of everything."""
-    by_setup: dict[str, dict[str, ConversationRun]] = {}
-    for run in runs:
-        by_setup.setdefault(run.setup, {})[run.conversation] = run
-    baseline = by_setup[EVERYTHING]
-    sums = {row.setup: row for row in summarise_runs_by_setup(runs, [provider])}
+    sums = sum_runs(runs, provider)
+    indexes = {
+        run.conversation: {call.index for call in run.calls}
+        for run in runs
+        if run.setup == EVERYTHING
+    }
     rows: list[Row] = []
-    for name, own in by_setup.items():
-        row = sums[name]
-        shared, pairs = _compare(baseline, own, provider)
-        low, high = resample_saved_share(pairs)
+    for result in summarise_runs_by_setup(runs, [provider]):
+        point = describe_point(sums[result.setup])
+        own = list(sums[result.setup].values())
+        shared = max(1, sum(one.calls for one in own))
+        costs: Counter[str] = Counter()
+        for run in runs:
+            for call in run.calls if run.setup == result.setup else ():
+                if call.index in indexes[run.conversation]:
+                    costs.update(split_call_cost(call, provider.name, provider.rules))
         rows.append(
             Row(
-                setup=name,
-                calls=row.calls,
-                refused=row.cannot_fit,
-                tokens=round(row.tokens),
-                cost=round(sum(after for _, after in pairs) / max(1, shared)),
-                baseline=round(sum(before for before, _ in pairs) / max(1, shared)),
-                saved=round(compute_saved_share(pairs), 4),
-                low=round(low, 4),
-                high=round(high, 4),
-                cache_hit=round(row.prices[provider.name].cache_hit, 3),
-                breaks=round(row.breaks, 4),
-                summaries=row.summaries,
+                setup=result.setup,
+                calls=result.calls,
+                refused=result.cannot_fit,
+                tokens=round(result.tokens),
+                cost=point["cost"],
+                baseline=round(sum(one.baseline for one in own) / shared),
+                saved=point["saved"],
+                low=point["saved_interval"][0],
+                high=point["saved_interval"][1],
+                cache_hit=round(result.prices[provider.name].cache_hit, 3),
+                breaks=round(result.breaks, 4),
+                summaries=result.summaries,
+                costs={name: round(cost / shared) for name, cost in costs.items()},
                 **{
-                    share: round(getattr(row, share) or 0.0, 4)
+                    share: round(getattr(result, share) or 0.0, 4)
                     for share in (
                         *("recall", "far", "tool"),
                         *("recall_with_lists", "far_with_lists", "tool_with_lists"),
+                        *("hidden_edits", "far_4grams"),
                     )
                 },
             )
@@ -173,30 +328,6 @@ def build_rows(runs: Sequence[ConversationRun], provider: ProviderPricing) -> li
     return rows
 
 
-def _compare(
-    baseline: Mapping[str, ConversationRun],
-    own: Mapping[str, ConversationRun],
-    provider: ProviderPricing,
-) -> tuple[int, list[tuple[float, float]]]:
-    """Return the number of calls that both could send, and both costs of each conversation."""
-    count = 0
-    pairs: list[tuple[float, float]] = []
-    for name, run in own.items():
-        before = {call.index: call for call in baseline[name].calls}
-        after = {call.index: call for call in run.calls}
-        shared = before.keys() & after.keys()
-        count += len(shared)
-        pairs.append(
-            (
-                sum(compute_cost(before[index], provider) for index in shared),
-                sum(compute_cost(after[index], provider) for index in shared),
-            )
-        )
-    return count, pairs
-
-
 def compute_cost(call: ReplayedCall, provider: ProviderPricing) -> float:
     """Return the cost of a call in fresh input tokens, hidden texts fetched again included."""
-    rules = provider.rules
-    spent = compute_call_cost_in_input_tokens(call, provider.name, rules)
-    return spent + compute_refetch_cost(call, rules)
+    return sum(split_call_cost(call, provider.name, provider.rules).values())

@@ -48,7 +48,6 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.crash.cluster import cluster, programs
 from benchmarks.harness import Report, finish, head, parser, progress
 from benchmarks.load import bare
 from benchmarks.load.model import CALLS_A_TURN, model
@@ -61,6 +60,7 @@ from benchmarks.load.served import (
     processes,
 )
 from benchmarks.load.talk import Talk, judged, names, spread
+from tests.soak.crash.cluster import cluster, programs
 from trimtab.engine.log.event import ModelCall, TurnProgressRecord, dump_event_line
 from trimtab.stores.postgres.migrations import migrate
 from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue

@@ -34,16 +34,17 @@ from benchmarks.peers.adapters.provider_compaction import Server
 from benchmarks.peers.measure import Material, build_run
 from benchmarks.peers.stand_in import StandIn
 from benchmarks.peers.worker import run as run_peer
-from benchmarks.recorded import BASELINE, MODEL, WINDOW, compute_cost, learn_scale
+from benchmarks.recorded import compute_cost, learn_scale, make_baseline, make_setup
+from benchmarks.samples import CLAUDE_MODEL, WINDOW
 from trimtab import Context
 from trimtab.dialects.openai_chat.codec import serialize_history
 from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.needs import NO_NEEDS, CallNeeds, EarlierReference, find_needs, sum_need_counts
 from trimtab.replay.prompt_scale import add_head_stand_in, measure_messages
 from trimtab.replay.readers import read_recordings
-from trimtab.replay.references import EarlierReference, find_earlier_references
 from trimtab.replay.runner import (
+    EVERYTHING,
     ConversationRun,
-    ReplaySetup,
     estimate_believed_times,
     make_counter,
     replay_conversation,
@@ -54,12 +55,10 @@ MIN_CALLS = 100
 TRIGGER = 150_000
 RESULTS = Path(__file__).parent / "results" / "session.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "img" / "session.svg"
-OWN = list_billed_providers(MODEL)[0]
+OWN = list_billed_providers(CLAUDE_MODEL)[0]
 RULES = {OWN.name: OWN.rules}
-COUNTER = make_counter(MODEL)
-TRIMTAB = ReplaySetup(
-    name="trimtab", model=MODEL, options={"policy": "auto", "context_window": WINDOW}
-)
+COUNTER = make_counter(CLAUDE_MODEL)
+TRIMTAB = make_setup("trimtab", policy="auto")
 
 
 def choose_session() -> RecordedConversation:
@@ -109,13 +108,13 @@ def measure() -> dict[str, Any]:
     """Return the figures of the three lanes, call by call and added up."""
     session = choose_session()
     scale = learn_scale(_first_part(session))
-    references = find_earlier_references(session.messages)
+    needs = find_needs(session.messages)
     bare = replace(session, recorded={})
-    everything = replay_conversation(bare, BASELINE, RULES, references, scale=scale)
-    wide = replace(BASELINE, options={**BASELINE.options, "context_window": 100 * WINDOW})
-    whole = replay_conversation(bare, wide, RULES, references, scale=scale)
-    provider = _replay_provider(bare, references, scale)
-    trimtab = replay_conversation(bare, TRIMTAB, RULES, references, scale=scale)
+    everything = replay_conversation(bare, make_baseline(), RULES, needs, scale=scale)
+    wide = make_setup(EVERYTHING, policy=EVERYTHING, context_window=100 * WINDOW)
+    whole = replay_conversation(bare, wide, RULES, needs, scale=scale)
+    provider = _replay_provider(bare, needs, scale)
+    trimtab = replay_conversation(bare, TRIMTAB, RULES, needs, scale=scale)
     sent = len(everything.calls)
     return {
         "calls": len(whole.calls),
@@ -127,14 +126,14 @@ def measure() -> dict[str, Any]:
             "provider": _describe_lane(provider, sent),
             "trimtab": _describe_lane(trimtab, sent),
         },
-        **_recall_one(bare, references, add_head_stand_in(bare, scale, COUNTER), scale.ratio),
+        **_recall_one(bare, needs, add_head_stand_in(bare, scale, COUNTER), scale.ratio),
     }
 
 
 def _replay_provider(
-    session: RecordedConversation, references: dict[int, list[EarlierReference]], scale: Any
+    session: RecordedConversation, needs: dict[int, CallNeeds], scale: Any
 ) -> ConversationRun:
-    material = Material(session, references, scale)
+    material = Material(session, needs, scale)
     stand_in = StandIn()
     head = round(material.head.tokens * scale.ratio)
     server = Server(stand_in, rule="anthropic", trigger=TRIGGER, head=head)
@@ -145,16 +144,13 @@ def _replay_provider(
 def _describe_lane(run: ConversationRun, shared: int) -> dict[str, Any]:
     price = (OWN.price or 0.0) / 1_000_000
     costs = [price * compute_cost(call, OWN) for call in run.calls]
-    needs = sum(call.needs for call in run.calls)
+    needs = sum_need_counts(call.needs for call in run.calls)
     return {
         "tokens": [call.tokens for call in run.calls],
         "dollars_until_refused": round(sum(costs[:shared]), 2),
         "dollars": round(sum(costs), 2),
-        "recall": round(sum(call.seen for call in run.calls) / max(1, needs), 4),
-        "far": round(
-            sum(call.far_seen for call in run.calls) / max(1, sum(call.far for call in run.calls)),
-            4,
-        ),
+        "recall": round(needs.seen / max(1, needs.references), 4),
+        "far": round(needs.far_seen / max(1, needs.far), 4),
         "breaks": [number for number, call in enumerate(run.calls, 1) if call.broke],
         "summaries": [number for number, call in enumerate(run.calls, 1) if call.summarised],
     }
@@ -162,13 +158,13 @@ def _describe_lane(run: ConversationRun, shared: int) -> dict[str, Any]:
 
 def _recall_one(
     session: RecordedConversation,
-    references: dict[int, list[EarlierReference]],
+    needs: dict[int, CallNeeds],
     with_head: RecordedConversation,
     ratio: float,
 ) -> dict[str, Any]:
     """Run the session through a `Context`, and recall hidden results that later calls name."""
     context = Context(
-        MODEL,
+        CLAUDE_MODEL,
         system=with_head.system[-1].text,
         context_window=int(WINDOW / ratio),
         policy="auto",
@@ -185,7 +181,7 @@ def _recall_one(
             numbers[index] = len(numbers) + 1
             request = context.request()
             rule_calls += json.dumps(words)[1:-1] in json.dumps(request)
-            for need in references.get(index, []):
+            for need in needs.get(index, NO_NEEDS).references:
                 reply = _recall_source(context, session, positions, need)
                 if reply is not None and numbers[index] - numbers[reply] > distance:
                     distance = numbers[index] - numbers[reply]

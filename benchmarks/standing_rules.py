@@ -23,8 +23,12 @@ conversation: the newest user messages, up to 20,000 tokens together. `list_read
 list of user messages that stands before a summary, the share that the first request with a later
 summary reads from the provider's cache, under goal `balanced` in a window of 200,000.
 
+`plans_visible` is for the agent's plan: thirty items that it writes once with a tool, before it
+reads files for hundreds of rounds in one turn. It is the smallest number of items that the last
+request shows, of all goals of `auto` and all windows.
+
 Wherever the words are within the allowance, all rules must be visible, and 90 % of the list must be
-read from the cache.
+read from the cache. All items of the plan must be visible.
 """
 
 from __future__ import annotations
@@ -66,6 +70,9 @@ PAUSE = 20.0
 LEAST_READ = 0.9
 """Of the old list, that the first request with a new summary reads from the cache."""
 JOBS = 2
+PLAN_ROUNDS = {"full": 300, "quick": 60}
+"""Rounds of one result each after the plan."""
+PLAN_RESULT_LINES = 120
 RULES = (
     "From now on never modify {} without asking me first.",
     "Do not touch {} unless I have said so in as many words.",
@@ -180,12 +187,12 @@ def user_messages(talk: Talk) -> list[str]:
     return said
 
 
-def result_text(turn: int, index: int) -> str:
-    """What a tool says: 5 to 60 lines."""
+def result_text(turn: int, index: int, lines: int | None = None) -> str:
+    """What a tool says: 5 to 60 lines if no number is given."""
     pick = random.Random(f"result {turn} {index}")  # noqa: S311 - not for secrets
     return "\n".join(
         f"{line:>4}: def part_{pick.randrange(10**6)}(value): return other_{pick.randrange(10**4)}"
-        for line in range(1, pick.randint(5, 60) + 1)
+        for line in range(1, (lines or pick.randint(5, 60)) + 1)
     )
 
 
@@ -306,6 +313,34 @@ def lead(case: Case) -> Report:
     return {**_row(case, request, provider, said, context.budget().room), "cache": _read(provider)}
 
 
+def lead_plan(case: Case, rounds: int) -> Report:
+    """A turn of many rounds after a plan; its row."""
+    provider = Provider()
+    context = Context(
+        MODEL,
+        system=SYSTEM,
+        tools=[*TOOLS, {"name": "write_plan", "input_schema": {"type": "object"}}],
+        policy=cast("PolicyName", case.policy),
+        goal=case.goal,
+        context_window=case.window,
+        clock=lambda: provider.now,
+    )
+    items = [f"Step {number}: migrate {rule.file}" for number, rule in enumerate(rules())]
+    plan = {"plan": [{"step": item, "status": "pending"} for item in items]}
+    context.add({"role": "user", "content": "Plan the migration, then do it."})
+    for number in range(rounds + 1):
+        reply = _reply(provider.usage(context.request()), number, [f"toolu_{number}"])
+        if number == 0:
+            reply["content"][-1] |= {"name": "write_plan", "input": plan}
+        context.add(reply)
+        text = result_text(number, 0, PLAN_RESULT_LINES) if number else "Plan updated."
+        answer = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": text}
+        context.add({"role": "user", "content": [answer]})
+    shown = "\n".join(texts_of(context.request()["messages"]))
+    visible = sum(item in shown for item in items)
+    return {"goal": case.goal, "window": case.window, "rounds": rounds, "plan_visible": visible}
+
+
 def _reply(usage: Mapping[str, int], turn: int, ids: Sequence[str]) -> dict[str, Any]:
     content: list[dict[str, Any]] = [
         {"type": "text", "text": f"Looked at ticket {turn}: nothing else depends on it."}
@@ -403,6 +438,9 @@ def main(quick: bool) -> Report:
         for row in pool.map(lead, chosen):
             rows.append(row)
             progress(f"{len(rows)} of {len(chosen)} conversations")
+        rounds = PLAN_ROUNDS["quick" if quick else "full"]
+        plan_cases = [Case(goal=g, window=w, talk=SMALL) for w in WINDOWS for g in GOALS]
+        plans = [*pool.map(lead_plan, plan_cases, [rounds] * len(plan_cases))]
     read = [row.pop("cache") for row in rows]
     told = {case.name: at for at, case in enumerate(chosen) if case.name}
     cached = read[told["balanced_visible"]]
@@ -415,8 +453,10 @@ def main(quick: bool) -> Report:
         "list_read_share": cached["share"],
         "later_summaries": cached["later"],
         "old_list_tokens": cached["old"],
+        "plans_visible": min(row["plan_visible"] for row in plans),
         "rows": rows,
-        "broken": [*broken(rows), *_unread(cached)],
+        "plans": plans,
+        "broken": [*broken(rows), *_unread(cached), *broken_plans(plans)],
     }
 
 
@@ -426,6 +466,13 @@ def broken(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if row["within"] and row["visible"] < COUNT:
             told = {name: row[name] for name in ("goal", "window", "turns", "words")}
             yield f"{row['visible']} of {COUNT} rules are visible: {json.dumps(told)}"
+
+
+def broken_plans(plans: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Conversations in which an item of the plan is gone."""
+    for row in plans:
+        if (visible := row["plan_visible"]) < COUNT:
+            yield f"{visible} of {COUNT} items of the plan are visible: {json.dumps(row)}"
 
 
 def _unread(cached: Mapping[str, Any]) -> Iterator[str]:

@@ -99,7 +99,7 @@ async def timed(
 
 
 async def through_store(conninfo: str, works: list[Work]) -> tuple[float, float]:
-    store = await PostgresStore.connect(conninfo, min_size=len(works), max_size=len(works))
+    store = await PostgresStore.connect(conninfo, max_size=len(works))
 
     def step(session: str) -> Callable[[list[Event]], Awaitable[None]]:
         return lambda events: store.append(session, events)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from benchmarks.frameworks import environments
 from benchmarks.frameworks.environments import ROOT
 
-TOOLS = ("httpx2", "hypothesis", "inline-snapshot", "jsonschema", "pytest", "pytest-rerunfailures")
+TOOLS = ("httpx2", "hypothesis", "inline-snapshot", "jsonschema", "pytest")
 """What runs the tests, in the newest version."""
 LEFT_OUT = (
     # What a user has with a newer SDK only, and Trimtab passes on without a need: openai counts

@@ -29,8 +29,7 @@ DIST = ROOT / "dist"
 EXAMPLES = (*ROOT.glob("examples/*.py"), ROOT / "examples/frameworks/langgraph_thresholds.py")
 """Programs that say what they need. An extra that none of them needs is in `USES`."""
 USES = {
-    "cli": "trimtab models",
-    "demo": "trimtab demo --fast",
+    "cli": "trimtab demo",
     "vertex": """
 from trimtab.providers import VertexClaudeProvider
 VertexClaudeProvider(region="europe-west1", project="boats")

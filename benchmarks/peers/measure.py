@@ -10,19 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recorded import MODEL
+from benchmarks.samples import CLAUDE_MODEL
 from trimtab.dialects.openai_chat.codec import parse_message, serialize_history
 from trimtab.engine.log.message import Message
 from trimtab.engine.tokens.counter import measure_message_parts, measure_request_head
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
+from trimtab.replay.needs import NO_NEEDS, CallNeeds, ShownText, count_needs, join_message_text
 from trimtab.replay.prompt_scale import PromptScale
-from trimtab.replay.references import REFERENCE_COUNTS, EarlierReference, count_reference
 from trimtab.replay.runner import (
     MAX_REFETCH_TOKENS,
     ConversationRun,
@@ -35,7 +35,7 @@ from trimtab.replay.runner import (
 from trimtab.replay.selection import RecordedCall, RecordedConversation
 from trimtab.replay.setup_costs import SUMMARISER_PRICE_RATIO
 
-COUNTER = make_counter(MODEL)
+COUNTER = make_counter(CLAUDE_MODEL)
 COMPACTION_TOKENS = 300
 """Tokens that a provider's compaction writes: as many as the stand-in's summary has."""
 
@@ -83,7 +83,7 @@ class Material:
 
     conversation: RecordedConversation
     """As recorded."""
-    needs: Mapping[int, list[EarlierReference]]
+    needs: Mapping[int, CallNeeds]
     """By assistant message."""
     scale: PromptScale
     """What its usage says about the tokens of its prompts."""
@@ -107,6 +107,22 @@ class Material:
         sizes = [round(piece.tokens * ratio) for piece in self.pieces]
         head = round(self.head.tokens * ratio)
         return {"setup": options, "messages": self.wires, "sizes": sizes, "head": head}
+
+
+class PeerRequest:
+    """What a peer sends in one call. Nothing says for which message a changed one stands."""
+
+    def __init__(self, sent: Sequence[Any]) -> None:
+        self._ranges = [(piece[0], piece[1]) for piece in sent if isinstance(piece, list)]
+        changed = (json.dumps(piece, sort_keys=True) for piece in sent if isinstance(piece, dict))
+        self.changed = [_read_changed(key)[1] for key in changed]
+
+    def is_whole(self, index: int) -> bool:
+        return any(first <= index <= last for first, last in self._ranges)
+
+    def list_changed(self, indexes: Sequence[int]) -> list[ShownText]:
+        del indexes
+        return self.changed
 
 
 def build_run(
@@ -137,10 +153,19 @@ def build_run(
     indexes = [i for i, message in enumerate(one.messages) if message.role == "assistant" and i]
     records: list[ReplayedCall] = []
     before: list[PromptPiece] = []
+    sent_messages = 0
     for index, (sent, summarised, _) in zip(indexes, answers, strict=True):
-        whole = [(piece[0], piece[1]) for piece in sent if isinstance(piece, list)]
-        changed = [parse_message(piece) for piece in sent if isinstance(piece, dict)]
+        request = PeerRequest(sent)
+        counts, lost = count_needs(
+            material.needs.get(index, NO_NEEDS), request.is_whole, request.list_changed
+        )
+        lost_sizes = (material.pieces[source].tokens for source in lost)
         pieces = [material.head, *_list_pieces(material, sent)]
+        new_tokens = sum(
+            material.pieces[message].tokens
+            for message in range(sent_messages, index)
+            if request.is_whole(message)
+        )
         reported = one.recorded.get(index, RecordedCall()).usage
         is_empty = len(pieces) == 1
         tokens = 0 if is_empty else round(scale.ratio * sum(piece.tokens for piece in pieces))
@@ -156,18 +181,23 @@ def build_run(
                 index=index,
                 at=times[index],
                 tokens=tokens,
+                head=min(tokens, round(scale.ratio * material.head.tokens)),
+                new=round(scale.ratio * new_tokens),
+                is_cold=not records or times[index] - records[-1].at > first.ttl,
                 bill=_bill(caches, pieces, before, times[index], scale),
                 output=choose_output_tokens(
                     reported, one.messages[index], material.pieces[index].tokens, scale
                 ),
-                edits=len(changed),
+                edits=len(request.changed),
                 broke=bool(before) and not _extends(pieces, before),
                 sections=None,
+                needs=counts,
+                missing=sum(min(size, MAX_REFETCH_TOKENS) for size in lost_sizes),
                 **summary,
-                **_count_references(material, index, whole, changed),
             )
         )
         before = pieces
+        sent_messages = index
     return ConversationRun(conversation=one.id, setup=name, calls=tuple(records), cannot_fit=0)
 
 
@@ -199,18 +229,15 @@ def _list_pieces(material: Material, sent: Sequence[Any]) -> list[PromptPiece]:
         if isinstance(one, list):
             pieces += material.pieces[one[0] : one[1] + 1]
         else:
-            pieces.append(_build_changed_piece(json.dumps(one, sort_keys=True)))
+            pieces.append(_read_changed(json.dumps(one, sort_keys=True))[0])
     return pieces
 
 
-_changed_pieces: dict[str, PromptPiece] = {}
-
-
-def _build_changed_piece(key: str) -> PromptPiece:
-    # A cleared result is sent again at every call: it is sized once.
-    if key not in _changed_pieces:
-        _changed_pieces[key] = _build_piece(parse_message(json.loads(key)))
-    return _changed_pieces[key]
+@cache
+def _read_changed(key: str) -> tuple[PromptPiece, ShownText]:
+    """Size and read a message that a peer made, once: a cleared result is sent at every call."""
+    message = parse_message(json.loads(key))
+    return _build_piece(message), ShownText(join_message_text(message))
 
 
 def _build_piece(message: Message) -> PromptPiece:
@@ -218,26 +245,3 @@ def _build_piece(message: Message) -> PromptPiece:
     digest = hashlib.blake2b(json.dumps(wire, sort_keys=True).encode(), digest_size=16).digest()
     tokens = sum(size.tokens for size in measure_message_parts(message, COUNTER))
     return PromptPiece(digest=digest, tokens=tokens, blocks=max(1, len(message.parts)))
-
-
-def _count_references(
-    material: Material, index: int, whole: list[tuple[int, int]], changed: list[Message]
-) -> dict[str, int]:
-    """As `trimtab.replay.runner` does: a source sent whole, or a text that still contains it."""
-    counts: Counter[str] = Counter()
-    text = "\n".join(_text_of(message) for message in changed)
-    lost: dict[int, int] = {}
-    for need in material.needs.get(index, ()):
-        is_whole = any(first <= at <= last for at in need.sources for first, last in whole)
-        is_seen = is_whole or need.text in text
-        if not is_seen:
-            at = need.sources[-1]
-            lost[at] = material.pieces[at].tokens
-        counts.update(count_reference(need, is_seen=is_seen, is_shown=is_seen))
-    missing = sum(min(size, MAX_REFETCH_TOKENS) for size in lost.values())
-    return {**dict.fromkeys(REFERENCE_COUNTS, 0), **counts, "missing": missing}
-
-
-def _text_of(message: Message) -> str:
-    calls = [f"{call.name} {call.arguments}" for call in message.calls]
-    return "\n".join([message.text, *(result.text for result in message.results), *calls])

@@ -3,7 +3,7 @@
     python -m benchmarks.peers.run            # all; creates the environments that are missing
     python -m benchmarks.peers.run --quick    # a few, within a minute
 
-Claude Code conversations of 25 calls or more whose id's SHA-256 is odd, in the order of that hash.
+Long Claude Code conversations of the held-out repositories (samples.py), in the order of a hash.
 Each peer works in an environment of its own (envs.py) and says for each call what it would send.
 Costs, recall and the baseline are those of `trimtab replay` (benchmarks/recorded.py): fresh input
 tokens a call, with replies, summaries and what must be fetched again, compared with sending
@@ -28,20 +28,18 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.peers import envs, measure
 from benchmarks.peers.measure import Material, PeerFailed, Worker
-from benchmarks.peers.setups import CHECK, OWN, PEERS, QUICK, PeerSetup
+from benchmarks.peers.setups import CHECK, DIAL_PREFIX, OWN, PEERS, QUICK, PeerSetup
 from benchmarks.recorded import (
-    BASELINE,
-    MODEL,
     Row,
     build_rows,
     learn_scale,
     refuse_above_window,
     replay_in_window,
-    sample_long,
 )
+from benchmarks.samples import CLAUDE_MODEL, sample_long
 from trimtab.replay.billing import list_billed_providers
-from trimtab.replay.references import find_earlier_references
-from trimtab.replay.runner import ConversationRun, ReplaySetup
+from trimtab.replay.needs import find_needs
+from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup
 
 QUICK_SAMPLE = 2
 QUICK_SECONDS = 40.0
@@ -50,12 +48,13 @@ TOLERANCE = 0.01
 """Share by which our two ways to measure the same requests may differ."""
 PROVIDERS = {
     provider.name: provider
-    for provider in list_billed_providers(MODEL)
+    for provider in list_billed_providers(CLAUDE_MODEL)
     if provider.name in ("Anthropic", "OpenAI")
 }
 RULES = {name: provider.rules for name, provider in PROVIDERS.items()}
 COLUMNS = [
-    *"setup version tokens cost saved OpenAI recall far tool breaks summaries refused ms".split(),
+    *"setup version tokens cost saved OpenAI recall far".split(),
+    *("hidden edits", "far 4-grams", "tool", "breaks", "summaries", "refused", "ms"),
     *("cost, no head", "far, no head"),
 ]
 
@@ -116,10 +115,10 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _prepare(count: int | None) -> None:
     sample = sample_long(count)
-    references = {one.id: find_earlier_references(one.messages) for one in sample}
+    needs = {one.id: find_needs(one.messages) for one in sample}
     for head in (True, False):
         MATERIALS[head] = [
-            Material(one, references[one.id], learn_scale(one, head=head)) for one in sample
+            Material(one, needs[one.id], learn_scale(one, head=head)) for one in sample
         ]
 
 
@@ -237,6 +236,7 @@ def _build_report(outcomes: dict[str, Outcome], skipped: dict[str, str]) -> dict
             for name, outcome in outcomes.items()
             if name != CHECK.name
         ],
+        "undominated_peers": list_undominated(list(rows["Anthropic", True].values())),
         "skipped": skipped,
         "broken": [
             line for (provider, _), own in rows.items() for line in _compare_ways(own, provider)
@@ -244,9 +244,29 @@ def _build_report(outcomes: dict[str, Outcome], skipped: dict[str, str]) -> dict
     }
 
 
+def list_undominated(rows: Sequence[Row]) -> list[str]:
+    """Return the peers that save something and that no point of our dial beats in everything: cost
+    and each of the three needs."""
+    dial = [row for row in rows if row.setup.startswith(DIAL_PREFIX)]
+    others = {EVERYTHING, CHECK.name, *(row.setup for row in dial)}
+    return [
+        peer.setup
+        for peer in rows
+        if peer.setup not in others
+        and peer.saved > 0
+        and not any(
+            own.saved > peer.saved
+            and own.far >= peer.far
+            and own.hidden_edits <= peer.hidden_edits
+            and own.far_4grams >= peer.far_4grams
+            for own in dial
+        )
+    ]
+
+
 def _compare_ways(rows: dict[str, Row], provider: str) -> list[str]:
     """Both ways of measuring must agree on the same requests."""
-    ours, theirs = rows[BASELINE.name].cost, rows[CHECK.name].cost
+    ours, theirs = rows[EVERYTHING].cost, rows[CHECK.name].cost
     if abs(ours / theirs - 1) <= TOLERANCE:
         return []
     return [f"{provider}: everything costs {ours:,} our way, {theirs:,} the peers' way"]
@@ -267,13 +287,15 @@ def _show(report: dict[str, Any]) -> None:
     lines = [
         [
             *(row["setup"], row["version"], row["tokens"], row["cost"], f"{row['saved']:.1%}"),
-            *(row["openai_cost"], row["recall"], row["far"], row["tool"], f"{row['breaks']:.1%}"),
+            *(row["openai_cost"], row["recall"], row["far"]),
+            *(row["hidden_edits"], row["far_4grams"], row["tool"], f"{row['breaks']:.1%}"),
             *(row["summaries"], row["refused"], row["ms"]),
             *(row["without_head"]["cost"], row["without_head"]["far"]),
         ]
         for row in report["rows"]
     ]
     print(harness.table(COLUMNS, lines))
+    print(f"undominated peers: {', '.join(report['undominated_peers']) or 'none'}")
     for name, why in report["skipped"].items():
         print(f"skipped: {name}: {why}")
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.recorded import BASELINE, MODEL, WINDOW
-from trimtab.replay.runner import ReplaySetup
+from benchmarks.auto_evidence import DIAL
+from benchmarks.recorded import make_baseline, make_setup
+from benchmarks.samples import WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +143,8 @@ CHECK = PeerSetup(name="everything, the peers' way", adapter="everything")
 """No peer: measured the peers' way it must cost what sending everything costs our way."""
 
 
-def _own(name: str, **options: Any) -> ReplaySetup:
-    return ReplaySetup(
-        name=f"Trimtab {name}", model=MODEL, options={"context_window": WINDOW, **options}
-    )
-
-
+DIAL_PREFIX = "Trimtab auto, goal "
 OWN = (
-    BASELINE,
-    _own("auto, goal cost", policy="auto", goal="cost"),
-    _own("auto, goal balanced", policy="auto"),
+    make_baseline(),
+    *(make_setup(f"{DIAL_PREFIX}{name}", **options) for name, options in DIAL.items()),
 )

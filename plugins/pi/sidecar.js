@@ -75,7 +75,7 @@ export class Sidecar {
   async sumUp(conversation) {
     const totals = await this.ask("totals", { conversation })
     if (totals) Object.assign(this.#tally(conversation), { hidden: totals.hidden_tokens, unreadable: totals.unreadable })
-    else this.hasFailed = true
+    this.hasFailed = !totals
   }
 
   #tally(conversation) {

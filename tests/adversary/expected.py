@@ -17,7 +17,7 @@ from typing import Any
 from tests.adversary.findings import Counts, Findings
 
 FILE = Path(__file__).with_name("expected.json")
-AGAIN = "python -m benchmarks.adversary --quick --record"
+AGAIN = "python -m tests.soak.adversary --quick --record"
 MORE = (
     "A promise is broken more often than before. If the change only lets conversations go another "
     f"way, `{AGAIN}` writes the new numbers. It refuses if the sum of a rule over all batches has "

@@ -62,7 +62,7 @@ def test_a_new_kind_is_told():
 def test_fewer_is_told_with_what_to_do():
     told = compare("a batch", findings(v1=1), OLD)
     assert "a batch: v1, it is there: 1, expected 2" in told
-    assert "python -m benchmarks.adversary --quick --record" in told
+    assert "python -m tests.soak.adversary --quick --record" in told
     assert "less often" in told
 
 

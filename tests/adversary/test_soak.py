@@ -22,4 +22,4 @@ def test_random_conversations_break_no_promise_more_often_than_is_known(capsys):
     told = "\n".join(too_often(found, table()["rates"]))
     again = f"--seed {seed} --conversations {found.conversations}"
     if told:
-        pytest.fail(f"{told}\nAgain: python -m benchmarks.adversary {again}", pytrace=False)
+        pytest.fail(f"{told}\nAgain: python -m tests.soak.adversary {again}", pytrace=False)

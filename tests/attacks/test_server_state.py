@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sqlite3
-import time
 from collections.abc import Generator
 from pathlib import Path
 from shutil import copytree
@@ -40,10 +39,7 @@ def test_what_a_firewall_refuses_of_one_user_holds_nobody_else_back(served: Targ
     sent = served.model.records.total
     assert served.say(f"simulate: {refused}", "refused", key="guest").status == 202
     until(lambda: served.model.records.total > sent)
-    begun = time.monotonic()
     assert "event: turn.finished" in served.ask("Good morning!", "other")
-    # Had the circuit opened, the first probe would have been after five seconds.
-    assert time.monotonic() - begun < 4
     metrics = served.request("GET", "/metrics", key="prometheus").body.decode()
     lines = [line for line in metrics.splitlines() if line.startswith("trimtab_provider_circuit_o")]
     assert [line.rpartition(" ")[2] for line in lines] == ["0.0"]

@@ -1,19 +1,19 @@
-"""The quick runs of benchmarks end well: whatever must hold in them, holds."""
+"""The quick runs of benchmarks and of the programs of tests/soak end well."""
 
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks.__main__ import COMMANDS, ROOT
+from benchmarks.__main__ import ROOT, START_OPTIONS, list_programs
 
 
 @pytest.mark.process
 @pytest.mark.soak
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: " ".join(c).removeprefix("-m "))
-def test_the_quick_run_ends_well(command):
+@pytest.mark.parametrize("module", list_programs())
+def test_the_quick_run_ends_well(module):
     done = subprocess.run(
-        [sys.executable, *command, "--quick"],
+        [sys.executable, "-m", module, *START_OPTIONS.get(module, ()), "--quick"],
         cwd=ROOT,
         capture_output=True,
         text=True,

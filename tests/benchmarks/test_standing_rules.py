@@ -17,8 +17,10 @@ from benchmarks.standing_rules import (
     Provider,
     Talk,
     broken,
+    broken_plans,
     kept_by_codex,
     lead,
+    lead_plan,
     rules,
     texts_of,
     user_messages,
@@ -128,3 +130,11 @@ def test_rules_whose_words_are_within_the_allowance_are_visible_in_a_small_windo
     row = lead(Case(window=32_000, talk=SMALL))
     assert row["within"]
     assert row["visible"] == standing_rules.COUNT
+
+
+def test_a_plan_is_counted_and_one_that_lacks_an_item_is_broken():
+    row = lead_plan(Case(goal="cost", window=32_000, talk=SMALL), 12)
+    assert row["plan_visible"] == 30
+    assert list(broken_plans([row])) == []
+    (broken_plan,) = broken_plans([row | {"plan_visible": 29}])
+    assert broken_plan.startswith("29 of 30 items")

@@ -26,7 +26,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "trimtab.stores.postgres.migrations", raising=False)
+    for name in [name for name in sys.modules if name.startswith("trimtab.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     done = run(TRIMTAB_DATABASE=NOWHERE)
     assert (done.exit_code, done.stderr) == (

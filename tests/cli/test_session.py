@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from tests.cli.long_conversation import HIDDEN, TURNS, answer, session
-from tests.conversations import prose, ticking, user
+from tests.conversations import calls, prose, result, ticking, user
 from tests.pictures import PNG_TEXT, png
+from trimtab import Context
 from trimtab.cli.session.display import print_session_list, print_session_view
-from trimtab.cli.session.view_data import build_session_view
+from trimtab.cli.session.view_data import build_session_view, collect_calls
 from trimtab.engine.log.event import dump_canonical_json
 from trimtab.engine.log.redaction import redactor
 from trimtab.session import Session
@@ -90,7 +91,7 @@ def test_the_list_goes_page_by_page(kept):
     rest = json.loads(answer("list", "--json", "--after", "alpha", store=kept.root))
     assert ([s["session"] for s in rest["sessions"]], rest["after"]) == (["beta"], None)
     told = answer("list", "--limit", 1, store=kept.root)
-    assert "more: trimtab session list --after 'alpha' --store" in told
+    assert "more: trimtab session list --after alpha --store" in told
     assert answer("list", "--after", "beta", store=kept.root) == "no sessions after 'beta'\n"
 
 
@@ -350,3 +351,22 @@ def test_what_a_tool_printed_does_not_reach_the_terminal_as_commands(tmp_path):
     # The last was sent as UTF-8 can say it.
     sent = answer("show", "x", "--call", "last", store=tmp_path)
     assert "a\\x1b[2Jb\\u202ec\ufffd" in sent
+
+
+def test_each_call_says_how_long_it_and_the_tools_before_it_took():
+    """So that somebody sees why a session is slow."""
+    now = [0.0]
+    context = Context("gpt-4o", clock=lambda: now[0])
+    context.add(user("go"))
+    context.request()
+    now[0] = 3.0
+    reply = calls("a")
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    context.add({"choices": [{"message": reply, "finish_reason": "tool_calls"}], "usage": usage})
+    now[0] = 10.0
+    context.add(result("a", "done"))
+    now[0] = 11.0
+    context.request()
+    first, second = collect_calls(context.events)
+    assert (first.tools_s, first.took_s) == (None, 3.0)
+    assert (second.tools_s, second.took_s) == (7.0, None)

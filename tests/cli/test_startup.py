@@ -75,7 +75,7 @@ def test_a_store_is_looked_into_without_what_reads_agents_unless_there_is_one(tm
 @pytest.mark.parametrize(
     ("arguments", "keeps"),
     [
-        *((name, True) for name in ("chat", "demo", "doctor", "serve", "--unknown serve a.yaml")),
+        *((name, True) for name in ("chat", "doctor", "serve", "--unknown serve a.yaml")),
         *((name, False) for name in ("--help", "--version", "init", "replay", "session list", "")),
     ],
 )
@@ -114,7 +114,7 @@ def test_help_names_every_command_on_one_line_each():
     listed = done.out.partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in listed] == [
         *("demo", "init", "doctor", "models", "chat", "serve", "keys", "schedule"),
-        *("session", "inspect", "user", "tenant", "move", "erasures", "replay", "hook"),
+        *("session", "inspect", "user", "tenant", "erasures", "replay", "hook"),
         *("sidecar", "fit", "migrate", "schema"),
     ]
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
@@ -130,7 +130,7 @@ def test_a_misspelt_command_is_answered_with_the_likely_one():
     [
         ("typer", "init", "agent"),
         ("typer", "chat", "agent"),
-        ("rich", "demo", "demo"),
+        ("typer", "demo", "cli"),
         ("typer", "session", "cli"),
         ("typer", "serve", "serve"),
         ("pydantic", "doctor", "agent"),
@@ -155,17 +155,6 @@ def test_with_nothing_installed_the_hint_names_a_provider_at_once(command, tmp_p
     )
     done = run(sys.executable, "-c", code, cwd=tmp_path)
     told = "trimtab: typer is not installed; run: pip install 'trimtab[agent,anthropic]'\n"
-    assert (done.code, done.err) == (2, told)
-
-
-def test_the_demo_says_which_extra_it_needs(tmp_path):
-    code = (
-        "import sys, importlib.util as u; find = u.find_spec;"
-        "u.find_spec = lambda name, *a: None if name == 'uvicorn' else find(name, *a);"
-        "sys.argv = ['trimtab', 'demo', '--fast']; from trimtab.cli import main; main()"
-    )
-    done = run(sys.executable, "-c", code, cwd=tmp_path)
-    told = "trimtab: the demo needs uvicorn; run: pip install 'trimtab[demo]'\n"
     assert (done.code, done.err) == (2, told)
 
 

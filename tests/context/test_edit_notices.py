@@ -69,6 +69,21 @@ def test_a_masked_result_says_what_it_took_and_what_stands_in():
     assert masked.tokens_before > 1_000 > masked.tokens_after
 
 
+def test_the_summary_that_another_one_replaces_counts_as_hidden():
+    context, heard = hearing(policy="rolling", context_window=64_000)
+    for number in range(60):
+        context.request()
+        context.add({"role": "assistant", "content": f"Answer {number}: {FILLER}"})
+        context.add(user(f"Question {number}: {FILLER}"))
+    summaries = [notice for notice in heard if notice.op == "summarise"]
+    sizes = [edit.size.tokens for edit in edits(context) if edit.op == "summarise"]
+    assert len(summaries) > 2
+    assert [notice.tokens_after for notice in summaries] == sizes
+    for notice, replaced_tokens in zip(summaries[1:], sizes, strict=False):
+        assert notice.tokens_before > notice.tokens_after
+        assert notice.tokens_before > replaced_tokens
+
+
 def test_what_is_hidden_after_a_refusal_is_told():
     context, heard = hearing(policy="full", context_window=100_000)
     read(context, 20)

@@ -19,6 +19,7 @@ from tests.context.user_texts import (
     work,
 )
 from tests.pictures import png, text
+from trimtab.engine.policy.budget import PRESETS_HIDING_ON_REFUSAL
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.errors import CannotFit
 
@@ -237,3 +238,13 @@ def test_refusals_never_take_more_of_the_question_than_leaves_a_quarter_of_the_r
         said = text[text.index(question[:20]) : text.index(QUESTION) + len(QUESTION)]
         kept = common(said, question) + common(said[::-1], question[::-1])
         assert kept // 4 >= room // 4 - 8
+
+
+@pytest.mark.parametrize("policy", PRESETS_HIDING_ON_REFUSAL)
+def test_an_outage_after_a_refusal_does_not_shorten_the_output_of_the_retry(policy):
+    context = short_session(policy)
+    context.request()
+    assert context.fail("overflow")
+    shortened = context.request()
+    context.fail("rate_limit")
+    assert context.request() == shortened

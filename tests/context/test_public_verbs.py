@@ -13,7 +13,7 @@ VERBS = {
     *("compact", "configure", "erase", "fork", "pin", "reveal", "rewind", "undo"),
     *("dump", "load"),
 }
-VALUES = {"events", "options", "window"}
+VALUES = {"dialect", "events", "open_calls", "options", "window"}
 
 
 def test_a_context_shows_what_a_user_needs_and_no_more():

@@ -3,6 +3,8 @@ import re
 
 import pytest
 
+from tests.conversations import user
+from trimtab import Context
 from trimtab.engine.log.message import (
     Media,
     Message,
@@ -172,3 +174,12 @@ def test_what_the_wire_had_beside_a_text_is_redacted_but_for_its_keys():
 def test_without_a_redaction_a_message_is_itself():
     message = make_text_message("user", "a@b.org")
     assert redacted_message(message, None) is message
+
+
+def test_a_redaction_that_returns_nothing_is_an_error_and_records_nothing():
+    context = Context("gpt-4o", redact=lambda _text: None)  # pyright: ignore[reportArgumentType] - a careless one
+    with pytest.raises(
+        TypeError, match=r"the result of redact is None.*the text that may be stored"
+    ):
+        context.add(user("a secret"))
+    assert not context.window.entries

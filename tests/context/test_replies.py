@@ -304,7 +304,7 @@ def test_what_a_server_reports_oddly_can_be_loaded_again(changed):
     context.add(user("hi"))
     context.request()
     context.add(chat_reply().model_dump() | changed)
-    context.add(user("And?"), key=5)  # type: ignore[arg-type]
+    context.add(user("And?"))
     assert Context.load(context.dump()).request() == context.request()
 
 

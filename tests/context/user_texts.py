@@ -18,6 +18,8 @@ Wire = dict[str, Any]
 MODEL = "claude-sonnet-4-5"
 SUMMARY = "[Summary of the earlier conversation"
 """How a summary begins."""
+USER_WORDS = "[The user's earlier messages, word for word]"
+"""How a block of the list of the user's words begins."""
 READ = {"name": "read", "description": "Read a file.", "input_schema": {"type": "object"}}
 ALLOWANCE = {"cost": 20_000, "balanced": 40_000, "quality": 40_000}
 """Tokens of user words that stay, by goal; never more than a quarter of the room."""
@@ -102,9 +104,10 @@ def rules(count: int, name: str = "legacy") -> list[str]:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Every text in it, wherever it stands, but for roles, types, ids and what files hold."""
+    """Every text in it, wherever it stands, but for roles, types, ids and what files hold. The
+    list of the user's words is without its indentation."""
     if isinstance(value, str):
-        yield value
+        yield value.replace("\n ", "\n") if value.startswith(USER_WORDS) else value
     elif isinstance(value, Mapping):
         for key, each in value.items():
             if key not in _FRAME:

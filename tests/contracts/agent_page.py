@@ -51,7 +51,7 @@ def reference() -> str:
     some = {**some, "description": CommonToolSpec.__doc__ or ""}
     parts.append(_section(f"`{TOOLS}` of any kind", some, shell_names))
     shell = some["properties"]
-    for kind in ("shell", "command", "python", "mcp"):
+    for kind in ("shell", "command", "python", "mcp", "schedule"):
         shape = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)[kind]}, None)
         same = [
             name
@@ -77,7 +77,7 @@ def page() -> str:
 def _at(path: str) -> SchemaNode:
     schema = find_schema_at(tuple(path.split(".")), None)
     assert schema is not None, path
-    return schema
+    return resolve_schema(schema, {})
 
 
 def _section(title: str, shape: SchemaNode, without: set[str]) -> str:

@@ -48,6 +48,7 @@ DESCRIPTIONS = {
     "cookbook/testing-your-agent": "Tests against simulated providers.",
     "cookbook/web-chat": "A chat service with FastAPI: double clicks, redelivery, restart.",
     "cookbook/one-machine-to-many": "Move sessions from files to PostgreSQL.",
+    "cookbook/import": "Move a history that exists into a session, once.",
     "cookbook/moving-to-trimtab": "From trim_messages, summarisation or context_management.",
     "cookbook/ab-with-real-models": "Compare two settings with a real model and your own key.",
     "context": "Options of Context, limits, files, failures, policies of your own.",

@@ -109,18 +109,6 @@ def test_nginx_accepts_the_rule_in_front(tmp_path):
     assert (done.returncode, complaints) == (0, [])
 
 
-def test_the_rule_in_front_reads_the_header_that_says_where_a_session_is():
-    from trimtab.errors import SessionMoved
-    from trimtab_serve.channels.http.problems import convert_error_to_problem
-
-    rule = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
-    problem = convert_error_to_problem(SessionMoved("acme/helper/one", "b"))
-    assert problem is not None
-    (header,) = problem.headers
-    assert f"$upstream_http_{header.lower().replace('-', '_')};" in rule
-    assert f"error_page {problem.kind.status} = @moved;" in rule
-
-
 def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 

@@ -33,12 +33,12 @@ def test_importing_the_library_loads_the_standard_library_alone():
 
 
 @pytest.mark.process
-def test_importing_the_library_takes_at_most_200_ms():
+def test_importing_the_library_takes_at_most_200_ms_of_cpu():
     code = (
-        "import dataclasses, json; from time import perf_counter; start = perf_counter();"
-        "import trimtab; print(perf_counter() - start)"
+        "import dataclasses, json; from time import process_time; start = process_time();"
+        "import trimtab; print(process_time() - start)"
     )
-    # The best of five: a busy machine slows a run down, nothing speeds one up.
+    # CPU time, and the best of five: a busy machine slows a run down, nothing speeds one up.
     assert min(float(run(code)) for _ in range(5)) <= 0.2
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.pictures import png, text
 from trimtab import Context, fit
-from trimtab.check import check
+from trimtab.checking import check
 from trimtab.engine.log.event import MessageAdded
 
 core = pytest.importorskip("langchain_core.messages", reason="langchain-core is not installed")

@@ -1,5 +1,8 @@
 """Which pictures and files a model can be given, and what is said of those that it cannot."""
 
+import base64
+import json
+
 import pytest
 
 from tests.pictures import (
@@ -14,6 +17,7 @@ from tests.pictures import (
     png,
     text,
 )
+from trimtab import Context
 from trimtab.dialects.media import (
     find_accepted_media,
     normalize_message_media,
@@ -27,6 +31,7 @@ CLAUDE = find_accepted_media("anthropic", "claude-sonnet-5-5")
 GPT = find_accepted_media("openai_chat", "gpt-4o")
 GEMINI = find_accepted_media("openai_chat", "gemini-3-flash")
 OWN = find_accepted_media("openai_chat", "qwen3-vl")
+NOTES = base64.b64encode(b"plain words").decode()
 HEIC = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00"
 
 
@@ -137,7 +142,7 @@ def test_what_the_provider_fetches_itself_is_left_alone(part):
 
 def test_a_plain_text_is_text():
     notes = Media(kind="document", mime="text/plain", data=text("Grüße".encode()))
-    assert validate_and_convert_media(notes, CLAUDE) == Text(text="[document, text/plain]\nGrüße")
+    assert validate_and_convert_media(notes, CLAUDE) == Text(text="[document, text/plain]\n Grüße")
 
 
 def test_in_the_models_own_format_other_kinds_are_left_to_its_sdk():
@@ -191,3 +196,24 @@ def test_a_sentence_may_stand_for_what_cannot_be_sent():
 def test_a_picture_whose_pixels_are_broken_is_left_to_the_provider():
     """Only headers are read; whoever refuses such a message is dealt with when it happens."""
     assert validate_and_convert_media(image(BROKEN_INSIDE), CLAUDE) == image(BROKEN_INSIDE)
+
+
+@pytest.mark.parametrize(
+    ("model", "block"),
+    [
+        (
+            "claude-sonnet-5-5",
+            {
+                "type": "document",
+                "source": {"type": "base64", "media_type": "text/plain", "data": NOTES},
+            },
+        ),
+        ("gpt-4o", {"type": "file", "file": {"file_data": f"data:text/plain;base64,{NOTES}"}}),
+    ],
+)
+def test_a_plain_text_file_in_the_models_own_dialect_becomes_text(model, block):
+    context = Context(model)
+    context.add({"role": "user", "content": [block]})
+    request = json.dumps(context.request()["messages"])
+    assert "plain words" in request
+    assert "base64" not in request

@@ -121,6 +121,7 @@ BODIES: tuple[EventBody, ...] = (
         stream=True,
         volatile="It is noon.",
         note={"meter": 12.5},
+        imported=True,
     ),
     CallOutcome(
         call=5,

@@ -158,8 +158,9 @@ class Told:
         for place in places:
             entry = self.entry(place, recall=recall)
             if entry is not None:
-                name = f"[m{place.seq}] " if recall else "[user] "
-                lines.append(entry if place.seq == last_seq else name + entry)
+                name = f"[m{place.seq}]" if recall else "[user]"
+                label = "" if place.seq == last_seq else name
+                lines.append(f"{label} {indented(entry)}")
                 last_seq = place.seq
         return lines
 
@@ -203,6 +204,11 @@ class Told:
             handle = f" · recall m{seqs[0]}-m{seqs[-1]}" if recall else ""
             texts.append(f"[conversation truncated — {len(seqs)} older messages omitted{handle}]")
         return [text.replace("\ud800", "\ufffd") for text in texts]
+
+
+def indented(text: str) -> str:
+    """A text whose further lines are not at the margin, where the list has its own."""
+    return re.sub(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?!\Z)", r"\1 ", text)
 
 
 def _minute(at: float) -> str:

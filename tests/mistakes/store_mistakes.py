@@ -200,14 +200,6 @@ PLACES = (
         names=["trimtab[postgres]"],
     ),
     Mistake(
-        name="demo-extra-missing",
-        what="The demo is run without its packages.",
-        types="trimtab demo",
-        without=["starlette", "uvicorn"],
-        status=2,
-        names=["trimtab[demo]"],
-    ),
-    Mistake(
         name="library-alone",
         what="The library was installed without the command line.",
         types="trimtab chat",

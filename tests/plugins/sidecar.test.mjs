@@ -152,6 +152,22 @@ test("an agent that ends leaves no process behind, whether it still reads or not
   assert.ok(isGone())
 })
 
+test("a sidecar that gives its totals again after it failed to has not ended early", async () => {
+  const refusals = join(folder, "refusals")
+  const answers = `const { existsSync, writeFileSync } = await import("node:fs")
+    const fails = call.op === "totals" && !existsSync("${refusals}")
+    if (fails) writeFileSync("${refusals}", "1")
+    const totals = call.op === "totals" ? { hidden_tokens: 5, unreadable: 0 } : {}
+    say(fails ? { status: 503, version: "${VERSION}" } : { status: 200, version: "${VERSION}", ...totals })`
+  const { sidecar } = start(program("fails-once", answers))
+  await sidecar.fit("a", { body: "quick" })
+  await sidecar.sumUp("a")
+  assert.match(sidecar.writeLastLine(), /ended early/)
+  await sidecar.sumUp("a")
+  assert.equal(sidecar.writeLastLine(), "trimtab: 1 call, 0 refused, 5 tokens hidden, all readable")
+  sidecar.close()
+})
+
 test("usage is recorded for what was fitted, and the last line counts every call", async () => {
   const ops = join(folder, "ops")
   const answers = `const { appendFileSync } = await import("node:fs")

@@ -11,7 +11,7 @@ from trimtab.engine.summaries.format import (
     split_summary,
 )
 from trimtab.replay.billing import list_billed_providers
-from trimtab.replay.references import find_earlier_references
+from trimtab.replay.needs import find_needs
 from trimtab.replay.runner import ReplaySetup, add_simulated_summary, replay_conversation
 from trimtab.replay.setup_costs import SUMMARY_OUTPUT_TOKENS, compute_call_cost_in_input_tokens
 
@@ -41,7 +41,7 @@ def test_what_the_policy_wants_is_summarised_at_the_size_that_is_asked_for():
 
 
 def test_a_summary_is_billed_once_with_what_was_read_and_written_for_it():
-    calls = replay_conversation(TALK, BY_MODEL, RULES, find_earlier_references(TALK.messages)).calls
+    calls = replay_conversation(TALK, BY_MODEL, RULES, find_needs(TALK.messages)).calls
     billed = [call for call in calls if call.summarised]
     assert 1 <= len(billed) < len(calls) / 2
     for call in billed:
@@ -54,9 +54,7 @@ def test_a_summary_is_billed_once_with_what_was_read_and_written_for_it():
 
 
 def test_where_no_model_writes_the_usual_is_assumed():
-    calls = replay_conversation(
-        TALK, BY_NOBODY, RULES, find_earlier_references(TALK.messages)
-    ).calls
+    calls = replay_conversation(TALK, BY_NOBODY, RULES, find_needs(TALK.messages)).calls
     assert any(call.summarised for call in calls)
     assert all(call.written is None for call in calls)
     assert SUMMARY_OUTPUT_TOKENS == 400

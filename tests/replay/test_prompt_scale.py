@@ -7,8 +7,8 @@ from tests.replay.conversations import conversation
 from trimtab.engine.log.event import Usage
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
+from trimtab.replay.needs import find_needs
 from trimtab.replay.prompt_scale import add_head_stand_in, learn_prompt_scale, measure_messages
-from trimtab.replay.references import find_earlier_references
 from trimtab.replay.runner import (
     EVERYTHING,
     ReplaySetup,
@@ -109,7 +109,7 @@ def test_times_are_such_that_a_cache_does_what_usage_shows():
 
 def test_a_call_that_does_not_fit_is_counted_apart_unless_the_provider_answered_it():
     small = replace(SENT, options={"policy": EVERYTHING, "context_window": 20_000})
-    references = find_earlier_references(TALK.messages)
+    references = find_needs(TALK.messages)
     bare = replay_conversation(TALK, small, {"own": RULES}, references)
     assert bare.cannot_fit > 0
     assert bare.cannot_fit + len(bare.calls) == TALK.calls

@@ -653,3 +653,12 @@ class TestHostileLogs:
         with pytest.raises(UnreadableRecording) as failure:
             list(read_recordings(path))
         assert "secret" not in str(failure.value)
+
+
+def test_an_archive_that_becomes_far_larger_than_its_file_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_files, "MIN_INFLATED_BYTES", 100_000)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b"[" + b" " * 3_000_000 + b"]"))
+    skipped = []
+    assert list(read_recordings(path, on_skipped=skipped.append)) == []
+    assert "times its size" in str(skipped[0])

@@ -2,7 +2,7 @@ import pytest
 
 from tests.replay.conversations import conversation
 from trimtab.replay.billing import list_billed_providers
-from trimtab.replay.references import find_earlier_references
+from trimtab.replay.needs import find_needs, sum_need_counts
 from trimtab.replay.runner import (
     ReplaySetup,
     estimate_message_times,
@@ -18,20 +18,31 @@ TALK = conversation("talk", 30, words=300)
 
 
 def test_every_assistant_message_is_one_call():
-    run = replay_conversation(TALK, FULL, RULES, find_earlier_references(TALK.messages))
+    run = replay_conversation(TALK, FULL, RULES, find_needs(TALK.messages))
     assert len(run.calls) == TALK.calls
     assert run.cannot_fit == 0
 
 
 def test_full_history_shows_every_reference_and_never_breaks_its_prompt():
-    calls = replay_conversation(TALK, FULL, RULES, find_earlier_references(TALK.messages)).calls
-    assert sum(call.needs for call in calls) > 0
-    assert all(call.seen == call.needs and not call.broke for call in calls)
+    calls = replay_conversation(TALK, FULL, RULES, find_needs(TALK.messages)).calls
+    needs = sum_need_counts(call.needs for call in calls)
+    assert needs.references > 0
+    assert needs.seen == needs.references
+    assert not any(call.broke for call in calls)
+
+
+@pytest.mark.parametrize("policy", ["everything", "full"])
+def test_what_is_new_in_each_call_adds_up_to_the_messages_of_the_last(policy):
+    setup = ReplaySetup(name=policy, options={"policy": policy})
+    calls = replay_conversation(TALK, setup, RULES, find_needs(TALK.messages)).calls
+    assert sum(call.new for call in calls) + calls[-1].head == calls[-1].tokens
+    assert calls[0].is_cold
 
 
 def test_masked_results_lose_what_only_they_held():
-    calls = replay_conversation(TALK, LAYERED, RULES, find_earlier_references(TALK.messages)).calls
-    assert sum(call.seen for call in calls) < sum(call.needs for call in calls)
+    calls = replay_conversation(TALK, LAYERED, RULES, find_needs(TALK.messages)).calls
+    needs = sum_need_counts(call.needs for call in calls)
+    assert needs.seen < needs.references
     assert any(call.missing for call in calls)
     assert any(call.broke for call in calls)
 
@@ -39,20 +50,18 @@ def test_masked_results_lose_what_only_they_held():
 @pytest.mark.parametrize("setup", [FULL, LAYERED], ids=lambda setup: setup.name)
 def test_sections_add_up_to_what_is_sent(setup):
     calls = replay_conversation(
-        TALK, setup, RULES, find_earlier_references(TALK.messages), with_sections=True
+        TALK, setup, RULES, find_needs(TALK.messages), with_sections=True
     ).calls
     assert [sum((call.sections or {}).values()) for call in calls] == [c.tokens for c in calls]
 
 
 def test_sections_are_taken_only_when_asked_for():
-    calls = replay_conversation(TALK, FULL, RULES, find_earlier_references(TALK.messages)).calls
+    calls = replay_conversation(TALK, FULL, RULES, find_needs(TALK.messages)).calls
     assert all(call.sections is None for call in calls)
 
 
 def test_a_bill_covers_the_whole_input():
-    for call in replay_conversation(
-        TALK, LAYERED, RULES, find_earlier_references(TALK.messages)
-    ).calls:
+    for call in replay_conversation(TALK, LAYERED, RULES, find_needs(TALK.messages)).calls:
         for bill in call.bill.values():
             assert bill.read + bill.write + bill.fresh == call.tokens
 
@@ -60,7 +69,7 @@ def test_a_bill_covers_the_whole_input():
 def test_naive_marks_cost_more_and_send_the_same():
     naive = ReplaySetup(name="naive", options=LAYERED.options, naive_marks=True)
     marked, plain = (
-        replay_conversation(TALK, setup, RULES, find_earlier_references(TALK.messages)).calls
+        replay_conversation(TALK, setup, RULES, find_needs(TALK.messages)).calls
         for setup in (LAYERED, naive)
     )
     assert [call.tokens for call in plain] == [call.tokens for call in marked]

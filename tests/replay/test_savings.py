@@ -5,6 +5,7 @@ import pytest
 from tests.replay.conversations import conversation
 from trimtab.engine.log.event import Usage
 from trimtab.replay.billing import InputBill, list_billed_providers
+from trimtab.replay.needs import NeedCounts
 from trimtab.replay.results import ReplayStudy, build_study
 from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplayedCall, ReplaySetup
 from trimtab.replay.savings import compute_savings
@@ -18,20 +19,20 @@ SETUPS = [
 
 
 def call(index: int, fresh: int, *, needs: int = 0, seen: int = 0, missing: int = 0):
-    far = dict.fromkeys(("far", "far_seen", "tool", "tool_seen"), 0)
     return ReplayedCall(
         index=index,
         at=0.0,
         tokens=fresh,
+        head=0,
+        new=fresh,
+        is_cold=False,
         bill={"Anthropic": InputBill(read=0, write=0, fresh=fresh)},
         output=0,
         edits=0,
         broke=False,
         summarised=0,
-        needs=needs,
-        seen=seen,
+        needs=NeedCounts(references=needs, seen=seen),
         missing=missing,
-        **far,
     )
 
 

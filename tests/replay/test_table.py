@@ -4,10 +4,12 @@ from typing import Any
 import pytest
 
 from trimtab.replay.billing import CacheRules, InputBill, ProviderPricing
+from trimtab.replay.needs import NeedCounts
 from trimtab.replay.runner import ConversationRun, ReplayedCall
 from trimtab.replay.setup_costs import (
     compute_call_cost_in_input_tokens,
     compute_refetch_cost,
+    split_call_cost,
     summarise_runs_by_setup,
 )
 
@@ -17,17 +19,15 @@ CALL = ReplayedCall(
     index=1,
     at=0.0,
     tokens=1_110,
+    head=400,
+    new=60,
+    is_cold=False,
     bill={"A": InputBill(read=1_000, write=100, fresh=10)},
     output=20,
     edits=0,
     broke=False,
     summarised=0,
-    needs=4,
-    seen=4,
-    far=2,
-    far_seen=2,
-    tool=0,
-    tool_seen=0,
+    needs=NeedCounts(references=4, seen=4, far=2, far_seen=2),
     missing=0,
 )
 
@@ -59,16 +59,45 @@ def test_a_summary_is_read_and_400_tokens_written_at_a_third_of_the_price():
 
 def test_a_lost_reference_pays_the_write_and_one_more_call():
     assert compute_refetch_cost(call(), RULES) == 0
-    lost = compute_refetch_cost(call(seen=3, missing=600), RULES)
+    needs = NeedCounts(references=4, seen=3)
+    lost = compute_refetch_cost(call(needs=needs, missing=600), RULES)
     assert lost == pytest.approx(1.25 * 600 + 0.1 * 1_110 + 100 * 5)
 
 
+def test_the_parts_of_a_cost_add_up_to_it():
+    lossy = call(needs=NeedCounts(references=4, seen=3), missing=600, summarised=3_000)
+    parts = split_call_cost(lossy, "A", RULES)
+    cost = compute_call_cost_in_input_tokens(lossy, "A", RULES) + compute_refetch_cost(lossy, RULES)
+    assert sum(parts.values()) == pytest.approx(cost)
+
+
+def test_what_was_cached_before_and_is_written_again_is_the_price_of_an_edit_or_of_a_pause():
+    bill = {"A": InputBill(read=500, write=600, fresh=0)}
+    after_edit = split_call_cost(call(bill=bill), "A", RULES)
+    after_pause = split_call_cost(call(bill=bill, is_cold=True), "A", RULES)
+    assert after_edit["head"] == pytest.approx(40)
+    assert after_edit["reading"] == pytest.approx(10)
+    assert after_edit["new_content"] == pytest.approx(75)
+    assert (after_edit["edit_rewrites"], after_edit["cold_rewrites"]) == pytest.approx((675, 0))
+    assert (after_pause["edit_rewrites"], after_pause["cold_rewrites"]) == pytest.approx((0, 675))
+
+
 def test_a_row_adds_up_its_calls():
-    lossy = call(seen=2, far_seen=0, missing=600, broke=True, edits=3)
+    needs = NeedCounts(
+        references=4,
+        seen=2,
+        far=2,
+        quoting_edits=2,
+        hidden_edits=1,
+        far_4grams=8,
+        far_4grams_seen=6,
+    )
+    lossy = call(needs=needs, missing=600, broke=True, edits=3)
     (row,) = summarise_runs_by_setup([run("one", call(), lossy, cannot_fit=1)], [PROVIDER])
     priced = row.prices["A"]
     assert (row.setup, row.calls, row.cannot_fit) == ("one", 2, 1)
     assert (row.recall, row.far, row.tool) == (6 / 8, 2 / 4, None)
+    assert (row.hidden_edits, row.far_4grams) == (1 / 2, 6 / 8)
     assert (row.breaks, row.edits, row.tokens) == (0.5, 1.5, 1_110)
     assert priced.cost == pytest.approx(335)
     assert priced.with_refetch == pytest.approx(335 + (750 + 111 + 500) / 2)

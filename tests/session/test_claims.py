@@ -142,7 +142,7 @@ async def test_a_loop_within_a_claim_does_not_wait_for_itself(store):
 async def test_loops_for_one_session_answer_each_message_once(place):
     sessions = await open_often(place, 2)
     provider = ScriptedProvider("anthropic", ["One.", "Two."])
-    runs = (run_turn(each, provider, message=user("Hello?")) for each in sessions)
+    runs = (run_turn(each, provider, [], message=user("Hello?")) for each in sessions)
     ends = await asyncio.gather(*runs)
     assert [end.reason for end in ends] == ["done", "done"]
     log = [b.message.role for b in await bodies(sessions[0].store, "s") if type(b) is MessageAdded]
@@ -165,7 +165,7 @@ async def test_a_turn_ends_with_its_killed_process(place):
             async with session.claim_turn(wait=0.2):
                 pytest.fail("two processes have the turn")
         provider = ScriptedProvider("anthropic", ["Hi."])
-        waiting = asyncio.create_task(run_turn(session, provider, wait=LONG_S))
+        waiting = asyncio.create_task(run_turn(session, provider, [], wait=LONG_S))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         holder.kill()

@@ -10,11 +10,14 @@ from tests.conversations import user
 from tests.replies import DIALECTS, MODELS, REPLY, stream
 from tests.session.find_text_in_store import places_of
 from tests.session.session_user import Worker, bodies, options, reply, text, tool_result, tool_use
-from trimtab import Context
+from trimtab import Context, run_turn
 from trimtab.engine.log.event import MessageAdded, Rewind, dump_canonical_json
 from trimtab.engine.log.redaction import redactor
 from trimtab.session import Session
+from trimtab.session.events import TextDelta
+from trimtab.session.interruption import record_partial_reply
 from trimtab.session.recorder import SessionRecorder, open_session_to_erase
+from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -216,3 +219,25 @@ def test_what_a_history_adds_is_redacted_once():
     bodies = [event.body for event in context.events]
     assert [body.message.text for body in bodies if isinstance(body, MessageAdded)] == ["<Hello.>"]
     assert not [body for body in bodies if isinstance(body, Rewind)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_pieces_of_a_reply_are_redacted_before_anybody_hears_them(memory, dialect):
+    told: list[Any] = []
+    whole = f"{'and so on ' * 100}Ask {EMAIL} now. {'and so on ' * 100}"
+    given: dict[str, Any] = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
+    session = await Session.create(memory, "s", **given)
+    provider = ScriptedProvider(dialect, [whole])
+    await run_turn(session, provider, message=user("Whom?"), on_event=told.append)
+    pieces = [event.text for event in told if isinstance(event, TextDelta)]
+    assert "".join(pieces) == REDACT(whole)
+    assert EMAIL not in str(told)
+
+
+async def test_a_reply_that_is_stopped_is_redacted_when_it_is_told(memory):
+    told: list[Any] = []
+    session = await Session.create(memory, "s", **options(redact=REDACT))
+    await session.add(user("Whom?"))
+    await session.request()
+    await record_partial_reply(session, f"Ask {EMAIL} ", told.append)
+    assert [event.message.text for event in told] == ["Ask [redacted: email]"]

@@ -17,6 +17,7 @@ from trimtab.engine.summaries.format import (
     SUMMARY_SECTIONS,
     split_summary,
 )
+from trimtab.engine.text.quoting import indent_lines
 from trimtab.errors import ProviderFailureDetails
 from trimtab.session import Session, store_recall
 from trimtab.session.model_summaries import summarise_session_if_due
@@ -371,7 +372,7 @@ async def test_a_summary_is_opened_level_by_level(memory):
 
     told = await asks(second.handle)
     assert told.startswith(f"[a summary of {second.handle}; it was made from:]")
-    assert f"[the summary before it · recall {first.handle}]\n{first.text}" in told
+    assert f"[the summary before it · recall {first.handle}]\n{indent_lines(first.text)}" in told
     since = [f"m{seq}" for seq in range(first.last + 1, second.last + 1)]
     assert f"{since[0]} user: question" in told
     assert len(told) <= 8_000
@@ -379,6 +380,6 @@ async def test_a_summary_is_opened_level_by_level(memory):
     assert inner.startswith(f"[a summary of {first.handle}; it was made from:]")
     assert "the summary before it" not in inner
     assert "m2 user: question 0 of item_0?" in inner
-    assert (await asks("m2")).startswith("[m2 user]\nquestion 0")
-    assert (await asks(first.handle, lines="1-2")).startswith("[m2 user]\nquestion 0")
+    assert (await asks("m2")).startswith("[m2 user]\n question 0")
+    assert (await asks(first.handle, lines="1-2")).startswith("[m2 user]\n question 0")
     assert (await session.recall(first.handle)).startswith("[m2 user]\nquestion 0")

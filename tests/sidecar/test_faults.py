@@ -15,6 +15,7 @@ import pytest
 from tests.sidecar.doors import SMALL, ask, chat, fit, fit_from_start, report
 from trimtab.errors import StoreFull
 from trimtab.integrations.conversations import Conversations
+from trimtab.sidecar.redacted_conversations import RedactedConversations
 from trimtab.sidecar.sidecar import Sidecar
 from trimtab.sidecar.stdio import serve_stdio
 from trimtab.testing import MemoryStore
@@ -61,7 +62,7 @@ def test_a_fault_of_ours_sends_what_the_client_had(
         assert "passes as it is" in caplog.text
         blocked = fit(sidecar, chat(TURNS), options={"redact": ["email"]})
         assert (blocked["status"], blocked["blocked"]) == (503, True)
-    assert fit(sidecar, chat(TURNS))["changed"]
+    assert fit(sidecar, chat(TURNS), options={**SMALL, "redact": []})["changed"]
 
 
 def test_a_fault_in_another_operation_is_an_answer_as_well(monkeypatch: pytest.MonkeyPatch):
@@ -264,6 +265,62 @@ def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
         }
         assert shown(fit(sidecar, new, options=options))[-1]["content"] == sees
         sidecar.run(sidecar.close())
+
+
+REDACTING = {**SMALL, "redact": ["email"]}
+
+
+def is_refused(sidecar: Sidecar) -> bool:
+    """Whether a call of the conversation `a` that forgets its redaction is refused."""
+    answer = fit(sidecar, chat(1))
+    return (answer["status"], answer.get("blocked")) == (400, True)
+
+
+def test_a_redaction_is_not_forgotten_after_other_conversations():
+    sidecar = Sidecar(max_conversations=2)
+    fit(sidecar, chat(1), options=REDACTING)
+    for number in range(5):
+        assert fit(sidecar, chat(1), conversation=f"other{number}")["status"] == 200
+    assert is_refused(sidecar)
+    assert fit(sidecar, chat(1), options={**SMALL, "redact": []})["status"] == 200
+    assert fit(sidecar, chat(1))["status"] == 200
+
+
+def test_a_redaction_is_not_forgotten_after_a_restart_without_a_store(tmp_path: Path):
+    path = tmp_path / "state" / "redacted"
+    fit(Sidecar(redacted=RedactedConversations(path)), chat(1), options=REDACTING)
+    other = Sidecar(redacted=RedactedConversations(path))
+    assert is_refused(other)
+    assert fit(other, chat(1), conversation="other")["status"] == 200
+    fit(other, chat(1), options={**SMALL, "redact": []})
+    assert not is_refused(Sidecar(redacted=RedactedConversations(path)))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_redaction_of_another_process_is_known(tmp_path: Path):
+    path = tmp_path / "redacted"
+    first, second = (Sidecar(redacted=RedactedConversations(path)) for _ in range(2))
+    fit(first, chat(1), options=REDACTING)
+    assert is_refused(second)
+
+
+def test_a_redaction_is_not_forgotten_with_a_damaged_log(tmp_path: Path):
+    path = tmp_path / "redacted"
+    store = tmp_path / "store"
+    sidecar = Sidecar(store, redacted=RedactedConversations(path))
+    fit(sidecar, chat(1), options=REDACTING)
+    sidecar.run(sidecar.close())
+    for log in store.rglob("events.jsonl"):
+        log.write_bytes(b"{}\n" * 3)
+    assert is_refused(Sidecar(store, redacted=RedactedConversations(path)))
+
+
+def test_if_nobody_knows_what_is_redacted_a_call_must_say_it(tmp_path: Path):
+    path = tmp_path / "redacted"
+    path.mkdir()
+    sidecar = Sidecar(redacted=RedactedConversations(path))
+    assert is_refused(sidecar)
+    assert fit(sidecar, chat(1), options={**SMALL, "redact": []})["status"] == 200
 
 
 @pytest.mark.parametrize("is_read_first", [False, True])

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.crash.sqlite_calls import wrap_sqlite_writes
+from tests.soak.crash.sqlite_calls import wrap_sqlite_writes
 from tests.stores.events import said
 from tests.stores.folders import SESSION, append, dumped, holding, lines
 from trimtab.engine.log.event import Event, MessageAdded

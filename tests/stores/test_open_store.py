@@ -1,14 +1,20 @@
 """One place, one store: a folder, or a database."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.conversations import user
 from tests.stores import places
 from trimtab.errors import StoreUnavailable
+from trimtab.integrations.conversations import Conversations
+from trimtab.integrations.shared_stores import SharedStores
 from trimtab.session import Session
 from trimtab.stores.factory import is_database_address, open_store
 from trimtab.stores.files import FileStore
+from trimtab.stores.files.disk import folder_name_to_session, session_to_folder_name
 from trimtab.stores.files.lock import find_lock_holder
+from trimtab_serve.agent.config.store_location import explain_invalid_store
 
 
 @pytest.mark.parametrize(
@@ -110,3 +116,43 @@ async def test_a_store_and_a_session_are_closed_at_the_end_of_a_block(tmp_path):
         assert find_lock_holder(store.root / "s") is not None
         assert session.id == "s"
     assert find_lock_holder(store.root / "s") is None
+
+
+@pytest.mark.anyio
+async def test_a_tilde_is_the_home_of_the_user_wherever_a_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    shared = SharedStores()
+    stores = [
+        FileStore("~/chats"),
+        FileStore(Path("~/chats")),
+        await open_store("~/chats"),
+        await open_store(Path("~/chats")),
+        await shared.open("~/chats"),
+    ]
+    assert {store.root for store in stores} == {tmp_path / "home" / "chats"}
+    for store in stores:
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_an_empty_location_is_refused_in_the_same_words_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    empty = "the store's location is empty; it must be a folder such as 'sessions'"
+    with pytest.raises(ValueError, match=empty):
+        FileStore("")
+    with pytest.raises(ValueError, match=empty):
+        await open_store("")
+    with pytest.raises(ValueError, match=empty):
+        Conversations(store="")
+    assert empty in explain_invalid_store("")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("session", "folder"),
+    [("con", "%63on"), ("NUL.txt", "%4EUL.txt"), ("com1", "%63om1"), ("console", "console")],
+)
+def test_no_folder_has_the_name_of_a_device(session, folder):
+    assert session_to_folder_name(session) == folder
+    assert folder_name_to_session(folder) == session

@@ -6,6 +6,7 @@ from hashlib import sha256
 import pytest
 
 from tests.stores.events import called, claimed, held, returned, said
+from trimtab.engine.log.event import dump_event_line
 from trimtab.errors import (
     ExportChecksumError,
     ImportTargetExistsError,
@@ -116,3 +117,41 @@ async def test_what_is_no_export_is_refused_by_its_cause(store, broken, error):
         await import_session(store, "b", broken)
     assert isinstance(refused.value, SessionImportError)
     assert await store.position("b") == 0
+
+
+def changed(change):
+    """The lines of an export with a right sum, after a change of each event."""
+    body = []
+    for event in EVENTS:
+        data = json.loads(dump_event_line(event))
+        change(data)
+        body.append(json.dumps(data))
+    return sealed(body)
+
+
+WRONG_EVENTS = {
+    "a time that is a text": lambda event: event.update(at="x"),
+    "a time after the year 9999": lambda event: event.update(at=1e308),
+    "a time before 1970": lambda event: event.update(at=-1),
+    "a time that is no number": lambda event: event.update(at=float("nan")),
+    "parts that are a text": lambda event: event.get("message", {}).update(parts="x"),
+    "a part that is a text": lambda event: event.get("message", {}).update(parts=["x"]),
+    "a text that is a number": lambda event: event.get("message", {}).update(
+        parts=[{"kind": "text", "text": 5}]
+    ),
+    "a role that is a list": lambda event: event.get("message", {}).update(role=["user"]),
+    "a kind that is a list": lambda event: event.update(kind=[]),
+}
+
+
+@pytest.mark.parametrize("change", WRONG_EVENTS.values(), ids=list(WRONG_EVENTS))
+async def test_events_with_a_right_sum_that_no_command_could_read_are_refused(store, change):
+    with pytest.raises(NotAnExportError):
+        await import_session(store, "b", changed(change))
+    assert await store.position("b") == 0
+
+
+async def test_a_line_that_is_nested_too_deeply_is_refused(store):
+    deep = '{"version":1,"seq":1,"at":1,"kind":"message","message":' + '{"a":' * 50_000
+    with pytest.raises(NotAnExportError):
+        await import_session(store, "b", sealed([deep + "1" + "}" * 50_001]))

@@ -119,7 +119,7 @@ def summary(seq, text, first=1, last=1):
 
 async def test_connections_have_a_name_of_ours_unless_they_were_given_one(migrated):
     async def named(database):
-        pool = await ConnectionPool.open(database, min_size=1, max_size=1, wait=5, purpose="queue")
+        pool = await ConnectionPool.open(database, max_size=1, wait=5, purpose="queue")
         try:
             return await pool.fetch(b"SELECT current_setting('application_name')", [])
         finally:
@@ -131,7 +131,7 @@ async def test_connections_have_a_name_of_ours_unless_they_were_given_one(migrat
 
 
 async def test_a_pool_tells_what_is_lent_and_who_waits(migrated):
-    pool = await ConnectionPool.open(migrated, min_size=1, max_size=2, wait=5)
+    pool = await ConnectionPool.open(migrated, max_size=2, wait=5)
     try:
         assert pool.usage() == (0, 2, 0)
         async with pool.borrow():
@@ -354,7 +354,7 @@ async def test_a_read_only_database_is_named(migrated):
 
 
 async def test_of_ten_connections_at_one_position_one_wins(migrated):
-    async with opened(migrated, min_size=10, max_size=10) as made:
+    async with opened(migrated, max_size=10) as made:
         for seq in range(1, 21):
             tries = (made.append("s", [said(seq, f"writer {n}")]) for n in range(10))
             results = await asyncio.gather(*tries, return_exceptions=True)
@@ -365,7 +365,7 @@ async def test_of_ten_connections_at_one_position_one_wins(migrated):
 
 
 async def test_a_key_is_taken_once_by_ten_connections(migrated):
-    async with opened(migrated, min_size=10, max_size=10) as made:
+    async with opened(migrated, max_size=10) as made:
 
         async def send():
             while True:
@@ -425,7 +425,7 @@ async def test_a_claim_survives_a_checkpoint_in_flight(store, migrated):
 
 
 async def test_a_session_is_begun_by_one(migrated):
-    async with opened(migrated, min_size=10, max_size=10) as made:
+    async with opened(migrated, max_size=10) as made:
         for round_ in range(5):
             tries = (made.append(f"s{round_}", [said(1, f"{n}")]) for n in range(10))
             results = await asyncio.gather(*tries, return_exceptions=True)
@@ -585,7 +585,7 @@ async def test_every_statement_of_a_session_scans_one_partition_of_a_table(migra
 
 
 async def test_no_connection_is_held_by_a_reader_that_pauses(migrated):
-    async with opened(migrated, min_size=1, max_size=1, wait=5) as made:
+    async with opened(migrated, max_size=1, wait=5) as made:
         await made.append("s", [said(seq) for seq in range(1, 1_200)])
         reader = made.events("s")
         assert (await anext(reader)).seq == 1

@@ -11,7 +11,7 @@ from tests.agents import Clock
 from tests.conversations import prose, user
 from tests.session.summarised_chats import GOOD, rolling, writer
 from tests.stores.events import call, forked, outcome, said, settings
-from trimtab.engine.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage
+from trimtab.engine.log.event import CallOutcome, Event, ModelCall, SummaryAttempt, Usage
 from trimtab.session.turn import run_turn
 from trimtab.stores.postgres import PostgresStore
 from trimtab.testing import ScriptedProvider
@@ -42,6 +42,12 @@ async def test_the_growth_of_the_context_is_one_query(store, migrated):
         (100 * seq, seq) for seq in range(26, 6, -1)
     ]
     assert [number for number, _, _ in found] == sorted({row[0] for row in found}, reverse=True)
+
+
+async def test_an_imported_call_has_no_row(store, migrated):
+    imported = ModelCall(position=1, max_output=1, imported=True)
+    await store.append("s", [said(1), Event(seq=2, at=2.0, body=imported), call(3, 100)])
+    assert await rows(migrated, "SELECT seq FROM trimtab.llm_calls") == [(3,)]
 
 
 async def test_a_call_has_a_row_with_what_the_provider_counted(store, migrated):

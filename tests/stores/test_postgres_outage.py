@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from psycopg import AsyncConnection, AsyncRawCursor
 
-from benchmarks.crash.cluster import cluster, programs
+from tests.soak.crash.cluster import cluster, programs
 from tests.stores.events import held, said
 from tests.stores.test_postgres import opened, somebody_waits
 from trimtab.engine.log.event import dump_event_line
@@ -50,8 +50,9 @@ async def test_an_append_in_flight_says_that_the_server_is_gone(server):
 
 
 async def test_a_store_works_again_after_a_restart_that_it_did_not_see(server):
-    async with opened(server.conninfo, min_size=3, max_size=3) as store:
-        await store.append("idle", [said(1)])
+    async with opened(server.conninfo, max_size=3) as store:
+        await asyncio.gather(*(store.append(name, [said(1)]) for name in ("idle", "b", "c")))
+        assert len(store._connections._idle) == 3
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
         # Every connection of the pool is dead, and none is given out.
@@ -68,7 +69,7 @@ async def test_what_was_acknowledged_before_a_crash_is_there_behind_it(server):
             await store.append(session, [said(seq, f"{session} {seq}")])
             acknowledged[session] = seq
 
-    async with opened(server.conninfo, min_size=4, max_size=4, wait=1) as store:
+    async with opened(server.conninfo, max_size=4, wait=1) as store:
         writers = [asyncio.create_task(write(store, f"w{number}")) for number in range(4)]
         while sum(acknowledged.values()) < 200:
             await asyncio.wait(writers, timeout=0.01)

@@ -1,10 +1,12 @@
 """What every store promises."""
 
 import asyncio
+import pickle
 from dataclasses import replace
 
 import pytest
 
+from tests.conversations import user
 from tests.golden.events import EVENTS
 from tests.stores.events import (
     append_next,
@@ -17,11 +19,23 @@ from tests.stores.events import (
     said,
     sent,
 )
+from trimtab.context import Context
 from trimtab.engine.log.event import Event, MessageAdded, TurnProgressRecord, dump_event_line
 from trimtab.engine.window.checkpoint import Snapshot
-from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
+from trimtab.errors import (
+    DuplicateIdempotencyKey,
+    PositionTaken,
+    SessionClosed,
+    SessionNotFound,
+    StaleOwner,
+)
+from trimtab.session import Session
+from trimtab.session.turn import run_turn
 from trimtab.stores.base import NEWER_THAN_ALL, SessionListEntry
+from trimtab.stores.files import FileStore
+from trimtab.stores.files.lock import find_lock_holder
 from trimtab.stores.subjects import session_subject
+from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -539,3 +553,42 @@ async def test_an_erasure_does_not_make_a_session_recent(store, place):
     before = await store.recent_sessions("acme/a/")
     await store.rewrite("acme/a/old", [], lambda event: said(event.seq, "gone"))
     assert await store.recent_sessions("acme/a/") == before
+
+
+async def test_nothing_is_added_to_a_session_after_it_was_closed(store):
+    session = await Session.create(store, "s", model="gpt-4o")
+    await session.add(user("in time"))
+    await session.close()
+    with pytest.raises(SessionClosed, match="session 's' is closed; open it again to use it"):
+        await session.add(user("late"))
+    with pytest.raises(SessionClosed):
+        await session.request()
+    with pytest.raises(SessionClosed):
+        async with session.claim_turn():
+            pass
+    assert [message.message.text async for message in session.messages()] == ["in time"]
+    async with await Session.open(store, "s") as again:
+        await again.add(user("later"))
+    if isinstance(store, FileStore):
+        assert find_lock_holder(store.root / "s") is None
+
+
+async def test_an_idempotency_key_that_is_not_a_text_is_refused(store):
+    session = await Session.create(store, "s", model="gpt-4o")
+    right = "key is 5; it must be a text such as 'update-871'"
+    with pytest.raises(TypeError, match=right):
+        await session.add(user("hello"), key=5)
+    with pytest.raises(TypeError, match=right):
+        Context(model="gpt-4o").add(user("hello"), key=5)
+    with pytest.raises(TypeError, match="key is 5"):
+        await run_turn(session, ScriptedProvider("openai_chat", []), message=user("a"), key=5)
+    assert await store.position("s") == session.window.seq
+
+
+async def test_a_session_and_its_store_refuse_to_be_pickled_and_say_what_to_pass(store):
+    session = await Session.create(store, "s", model="gpt-4o")
+    with pytest.raises(TypeError, match="a Session cannot be pickled; pass the location"):
+        pickle.dumps(session)
+    kind = type(store).__name__
+    with pytest.raises(TypeError, match=f"a {kind} cannot be pickled; pass its location"):
+        pickle.dumps(store)

@@ -317,7 +317,12 @@ class Life:
             parts += self._load()
         if step.words is not None:
             parts.append(Text(text=self.text(step.words)))
-        parts += (self._call(call_id, step.arguments) for call_id in step.calls)
+        parts += (
+            self._todo_call(call_id)
+            if step.todo and call_id is step.calls[0]
+            else self._call(call_id, step.arguments)
+            for call_id in step.calls
+        )
         return Message(role="assistant", parts=tuple(parts), plain=False, origin=self.dialect)
 
     def _thought(self) -> OpaqueBlock:
@@ -369,6 +374,14 @@ class Life:
             arguments = json.dumps(named | more, separators=(",", ":"))
         return ToolCall(id=call_id, name=name, arguments=arguments)
 
+    def _todo_call(self, call_id: str) -> ToolCall:
+        self.count += 1
+        todos = [
+            {"content": f"<{self.count}> step {number}", "status": "pending"}
+            for number in range(1 + self.count % 8)
+        ]
+        return ToolCall(id=call_id, name="todo_write", arguments=json.dumps({"todos": todos}))
+
     def _results(self, step: Results) -> None:
         if not self.context.window.conversation.open_calls():
             self._turn(Turn(calls=("a", "b")))
@@ -411,7 +424,8 @@ class Life:
         for number in range(step.rounds):
             calls = tuple(f"call_{number}_{n}" for n in range(step.width))
             loads = step.loads and number == 0
-            self._turn(Turn(calls=calls, opaque=step.opaque, loads=loads))
+            todo = step.todo and number == 0
+            self._turn(Turn(calls=calls, opaque=step.opaque, loads=loads, todo=todo))
             if self.context.window.conversation.open_calls():
                 self._results(Results(words=step.words, form=1))
 

@@ -71,6 +71,8 @@ class Turn:
     opaque: bool = False
     loads: bool = False
     """Whether a tool search in the reply loads all tools."""
+    todo: bool = False
+    """Whether the first call writes a todo list."""
     reply: str = "whole"
     """`whole` with usage, `unmetered` without, `bare` (a message alone), `late` (whole, but after
     something was changed), `paused` (to be gone on with), `refused` for its length, `unsaid` (the
@@ -112,6 +114,8 @@ class Loop:
     opaque: bool = False
     loads: bool = False
     """Whether a tool search in the first reply loads all tools."""
+    todo: bool = False
+    """Whether the first call writes a todo list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,6 +389,7 @@ loops = st.builds(
     words=medium,
     opaque=st.booleans(),
     loads=st.sampled_from([False, False, True]),
+    todo=st.booleans(),
 )
 chats = st.builds(Chat, rounds=st.integers(1, 9), words=medium)
 others = st.one_of(

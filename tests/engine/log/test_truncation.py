@@ -393,6 +393,20 @@ def test_errors_in_head_and_tail_are_not_counted_again() -> None:
     assert made.error_lines == 0
 
 
+def test_a_cut_of_one_long_line_counts_no_more_of_it_than_may_fit() -> None:
+    counted_chars = 0
+
+    def count(text: str) -> int:
+        nonlocal counted_chars
+        counted_chars += len(text)
+        return bytes4(text)
+
+    text = "abc defg " * 100_000
+    made = select_kept_pieces(text, 500, count, total_tokens=bytes4(text))
+    assert made.pieces
+    assert counted_chars < 100_000
+
+
 @pytest.mark.parametrize("room", [-5, 0, 1, 3])
 def test_where_there_is_no_room_nothing_stays_and_no_marker(room: int) -> None:
     text = "\n".join(log(100))

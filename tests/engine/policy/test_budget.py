@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conversations import chat, claude, prose, user
-from trimtab import Context, check
-from trimtab.engine.log.event import Settings, Size
+from tests.conversations import calls, chat, claude, prose, result, user
+from trimtab import Context, Usage, check
+from trimtab.engine.log.event import Edit, Settings, Size
 from trimtab.engine.policy.budget import (
     DEFAULT_ACTOR_MESSAGE_LIMIT,
     DEFAULT_OUTPUT_TOKENS,
@@ -15,6 +15,7 @@ from trimtab.engine.policy.budget import (
     bytes_to_tokens,
     compute_max_messages_in_memory,
 )
+from trimtab.engine.tokens.counter import compute_input_upper_bound, make_piecewise_counter
 from trimtab.engine.window.accounting import DEFAULT_WINDOW_TOKENS, resolve_token_limit_and_source
 from trimtab.errors import CannotFit
 from trimtab.models.catalog import guess_context_window_from_name, resolve_model_info
@@ -166,7 +167,7 @@ def test_room_shrinks_by_what_the_provider_counts_more_than_we_do():
     assert budget(ratio=2.0).room == int(budget(ratio=1.0).room / 2)
 
 
-@pytest.mark.parametrize(("ratio", "believed"), [(0.5, 1.0), (1.5, 1.5), (90.0, 4.0)])
+@pytest.mark.parametrize(("ratio", "believed"), [(0.01, 0.25), (0.5, 0.5), (1.5, 1.5), (90.0, 4.0)])
 def test_a_learned_ratio_is_believed_within_bounds(ratio, believed):
     assert budget(ratio=ratio).ratio == believed
 
@@ -270,3 +271,38 @@ def test_input_alone_stays_below_what_a_model_takes_of_it():
     context.pin(context.add(user("x" * 4 * (entry["input_limit"] + 1_000))))
     with pytest.raises(CannotFit):
         context.request()
+
+
+def test_a_learned_ratio_below_one_enlarges_the_room_and_lowers_no_bound():
+    counter = make_piecewise_counter(None)
+    assert budget(ratio=0.5).room > 1.9 * budget(ratio=1.0).room
+    bounds = {
+        compute_input_upper_bound(counter=counter, new_tokens=1_000, learned_ratio=ratio)
+        for ratio in (0.25, 0.5, 1.0)
+    }
+    assert len(bounds) == 1
+
+
+def test_a_model_that_is_not_in_the_catalog_hides_nothing_below_70_percent_of_its_real_room():
+    """Its server counts 0.6 of what the estimate for an unknown tokenizer says."""
+    tools = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+    context = Context(
+        "qwen3:8b",
+        dialect="openai_chat",
+        context_window=32_768,
+        max_output_tokens=2_000,
+        tools=tools,
+    )
+    context.add(user("Go."))
+    for number in range(60):
+        context.request()
+        if any(isinstance(event.body, Edit) for event in context.events):
+            break
+        call = context.window.last_call
+        assert call is not None
+        real_tokens = int(0.6 * (call.body.tokens - 500))  # the server adds nothing for tools
+        context.add(calls(f"c{number}", tool="read"), usage=Usage(input=max(20, real_tokens)))
+        context.add(result(f"c{number}", f"def function_{number}(value): return value\n" * 60))
+    assert not context.report().doubt
+    assert number > 10
+    assert real_tokens > 0.7 * 30_768

@@ -38,7 +38,9 @@ SUMMARY = "[Summary of the earlier conversation, for reference: the newest user 
 def summary(request):
     """What the summary tells, apart from the first question that is kept."""
     first = contents(request)[0].partition("\n\nquestion ")[0]
-    return first.removeprefix(SUMMARY) if first.startswith(SUMMARY) else None
+    if not first.startswith(SUMMARY):
+        return None
+    return "\n".join(line.removeprefix(" ") for line in first.removeprefix(SUMMARY).splitlines())
 
 
 def test_the_stand_in_tells_what_was_asked_answered_called_and_found():

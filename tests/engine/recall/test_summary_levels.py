@@ -43,7 +43,7 @@ def test_lines_of_a_summary_s_span_are_those_of_its_messages():
     talk(context, 8, size=200)
     request_anyway(context)
     assert context.window.summary is not None
-    assert asks(context, context.window.summary.handle, lines="1-2") == "[m2 user]\nquestion 0"
+    assert asks(context, context.window.summary.handle, lines="1-2") == "[m2 user]\n question 0"
 
 
 def test_a_shortened_summary_opens_as_it_was_first_made():
@@ -60,7 +60,7 @@ def test_a_shortened_summary_opens_as_it_was_first_made():
     assert told is not None
     assert told.splitlines() == [
         "[the summary as it was first made]",
-        "all of it",
+        " all of it",
         "[a summary of m2-m9; it was made from:]",
         "m2 user: Hello.",
     ]

@@ -14,7 +14,7 @@ from tests.durations import ATTEMPTS, measure_cpu_s
 from trimtab import Context
 from trimtab.engine.log.message import make_text_message
 from trimtab.engine.log.redaction import REDACTION_PATTERNS, redactor
-from trimtab.engine.policy.planning import relevance
+from trimtab.engine.policy.planning import needs
 from trimtab.engine.policy.presets import PolicyName
 from trimtab.engine.recall import search
 from trimtab.engine.recall.snippets import find_best_snippets
@@ -43,7 +43,9 @@ READERS = {
     "orders": is_instruction_line,
     "a summary": split_summary,
     "cut words": lambda text: extract._CUT.sub("", text),
-    "paths": relevance._PATH.findall,
+    "lines": needs.split_lines,
+    "quotes": needs.list_quotes,
+    "names of lines": identifiers.list_identifiers_by_line,
     "words": identifiers.count_identifiers,
     "search": search.split_index_words,
     "redaction": redactor(*REDACTION_PATTERNS),

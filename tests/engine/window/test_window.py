@@ -163,7 +163,7 @@ def test_a_result_that_comes_too_late_becomes_a_note():
     assert check(request) == []
     assert request["messages"][-1] == {
         "role": "user",
-        "content": [{"type": "text", "text": "[late result of call a]\nat last"}],
+        "content": [{"type": "text", "text": "[late result of call a]\n at last"}],
     }
 
 
@@ -175,7 +175,7 @@ def test_an_orphan_result_is_never_sent_as_one():
     assert check(request) == []
     assert request["messages"][0] == {
         "role": "user",
-        "content": [{"type": "text", "text": "[late result of call nobody]\nasked"}],
+        "content": [{"type": "text", "text": "[late result of call nobody]\n asked"}],
     }
 
 

@@ -50,6 +50,14 @@ WRONG_CHANNELS = {
             "32` and write `secret: ${TELEGRAM_SECRET}`"
         ),
     ),
+    "a webhook with a secret that somebody guesses": (
+        BOT + "  webhook: https://bots.example.com/t\n  secret: x\n",
+        snapshot(
+            "agent.yaml, line 6, column 3: telegram.secret must have 16 to 256 letters, digits, _ "
+            "or -, so that nobody guesses it; create one with `openssl rand -hex 32` and write "
+            "`secret: ${TELEGRAM_SECRET}`"
+        ),
+    ),
     "a token that is none": (
         LEAST + "telegram:\n  token: YOUR_TOKEN\n",
         snapshot(

@@ -33,6 +33,7 @@ session:
 
 GOOD = {
     "the least": LEAST,
+    "a model's name alone": "model: claude-sonnet-4-5\n",
     "document 0": DOCUMENT_0,
     "names without values": LEAST + "name:\nsystem:\nsession:\n  context:\n    tools:\ntools:\n",
     "numbers and choices from the environment": LEAST

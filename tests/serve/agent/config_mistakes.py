@@ -136,8 +136,7 @@ WRONG = {
     "no model": (
         "name: helper\n",
         snapshot(
-            "agent.yaml, line 1, column 1: model is missing; write `model:`, and indented "
-            "below it `name: ` with the model's name"
+            "agent.yaml, line 1, column 1: model is missing; write `model: ` with the model's name"
         ),
     ),
     "a model without a name": (
@@ -147,12 +146,11 @@ WRONG = {
             "name at its provider"
         ),
     ),
-    "a model as a text": (
-        "model: claude-sonnet-4-5\n",
+    "a model as a list": (
+        "model: [claude-sonnet-4-5]\n",
         snapshot(
-            'agent.yaml, line 1, column 8: model is "claude-sonnet-4-5"; it must be a block of '
-            "settings; write `name: claude-sonnet-4-5` on a separate line, indented below "
-            "`model:`"
+            "agent.yaml, line 1, column 8: model is a list; it must be a text or a block of "
+            "settings"
         ),
     ),
     "a misspelt block": (
@@ -364,6 +362,13 @@ WRONG = {
         snapshot(
             "agent.yaml, line 4, column 26: session.redact_patterns[2] is not a regular "
             "expression: missing ), unterminated subpattern"
+        ),
+    ),
+    "a proxy by its name": (
+        LEAST + "serve: {trusted_proxies: [10.0.0.7, 10.1.0.0/16, proxy.local]}\n",
+        snapshot(
+            "agent.yaml, line 3, column 50: serve.trusted_proxies[3] must be an address or a "
+            "network, such as 10.0.0.7 or 10.1.0.0/16"
         ),
     ),
     "a misspelt name of what to redact": (

@@ -33,6 +33,7 @@ READING_ALONE = {
     "a prompt that is not there",
     "parameters that are settings",
     "history at the provider",
+    "a proxy by its name",
 }
 """What no schema can tell."""
 

@@ -37,14 +37,14 @@ WRONG_TOOLS = {
         TOOLS + "  weather:\n    function: tools.py:weather\n",
         snapshot(
             "agent.yaml, line 4, column 3: tools.weather.kind is missing; write `kind:` "
-            "with one of command, mcp, python, shell; it looks like `kind: python`"
+            "with one of command, mcp, python, schedule, shell; it looks like `kind: python`"
         ),
     ),
     "a tool with nothing but its name": (
         TOOLS + "  shell:\n",
         snapshot(
             "agent.yaml, line 4, column 3: tools.shell.kind is missing; write `kind:` with "
-            "one of command, mcp, python, shell; it looks like `kind: shell`"
+            "one of command, mcp, python, schedule, shell; it looks like `kind: shell`"
         ),
     ),
     "a tool with a type": (
@@ -58,7 +58,7 @@ WRONG_TOOLS = {
         TOOLS + "  shell:\n    kind: bash\n",
         snapshot(
             'agent.yaml, line 5, column 11: tools.shell.kind is "bash"; did you mean '
-            "shell? Choose one of command, mcp, python, shell"
+            "shell? Choose one of command, mcp, python, schedule, shell"
         ),
     ),
     "a tool's name with a space": (

@@ -198,6 +198,34 @@ def test_keys_are_in_the_store_that_the_agent_here_names(folder):
     assert keys("list", "--json", "--store", "elsewhere").stdout.strip() == "[]"
 
 
+def test_a_key_for_an_agent_that_no_file_here_describes_is_refused(folder):
+    (folder / "agent.yaml").write_text("name: helper\nmodel: {name: gpt-5.1}\n")
+    (folder / "other").mkdir()
+    (folder / "other" / "agent.yaml").write_text("model: {name: gpt-5.1}\nname: other\n")
+    (folder / "compose.yaml").write_text("name: nosuch\nservices: {}\n")
+    done = keys("create", "web", "--agent", "helper", "--agent", "nosuch")
+    assert done.exit_code == 2
+    assert "no agent file here is for nosuch; they are for helper and other." in done.stderr
+    assert not (folder / "sessions").exists()
+    create("web", "--agent", "helper", "--agent", "other")
+    # The files here say nothing of a store that the caller names.
+    create("remote", "--agent", "nosuch", "--store", "elsewhere")
+
+
+def test_keys_are_listed_by_tenant_and_a_long_table_shows_the_newest(monkeypatch):
+    monkeypatch.setattr("trimtab_serve.cli.keys.MAX_SHOWN_KEYS", 2)
+    for name, tenant in (("one", "acme"), ("two", "acme"), ("three", "acme"), ("four", "other")):
+        create(name, "--tenant", tenant)
+    done = keys("list")
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == ["three", "four"]
+    assert "2 older keys are not shown: name a tenant with --tenant" in done.stderr
+    assert [key["name"] for key in json.loads(keys("list", "--json").stdout)][:2] == ["one", "two"]
+    done = keys("list", "--tenant", "other")
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == ["four"]
+    assert not done.stderr
+    assert "no keys of tenant nobody in" in keys("list", "--tenant", "nobody").stderr
+
+
 @pytest.mark.parametrize("name", ["a b", "", "a/b", "-x/", "ü"])
 def test_a_name_that_would_not_fit_into_an_address_is_refused(name, folder):
     assert keys("create", "fine", "--tenant", name).exit_code == 2

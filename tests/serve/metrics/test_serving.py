@@ -6,6 +6,7 @@ import math
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -200,6 +201,7 @@ class Clockwork:
 
 class _Due:
     id, next_run_at = "nightly", 1.0
+    trigger = SimpleNamespace(timezone="UTC")
 
 
 async def test_schedules_are_counted_by_whether_they_could_be_run(counted):

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.crash import cluster
 from tests import warm
 from tests.serve.process.processes import free_port, serving, write_agent
 from tests.serve.queue.postgres import databases
+from tests.soak.crash import cluster
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

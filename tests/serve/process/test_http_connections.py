@@ -355,6 +355,21 @@ def test_strangers_go_before_those_with_a_valid_key_and_keep_a_few_places():
     assert sum(not each.is_evicted for each in strangers) == RESERVED_CONNECTIONS
 
 
+def test_a_trusted_proxy_may_have_more_connections_than_one_address():
+    table = OpenConnections(
+        ConnectionLimits(total=40, per_address=2, trusted_proxies=("10.1.0.0/16", "2001:db8::7"))
+    )
+    answering = {
+        address: sum(table.begin_request(Connection(address)) for _ in range(30))
+        for address in ("192.0.2.7", "10.1.2.3")
+    }
+    assert answering == {"192.0.2.7": 2, "10.1.2.3": 30}
+    # An IPv6 address is known by its network.
+    answered = [table.begin_request(Connection("2001:db8::/64")) for _ in range(8)]
+    assert answered == [True] * 8
+    assert not table.begin_request(Connection("10.1.2.3"))
+
+
 def test_nothing_is_left_of_connections_that_are_gone():
     table = OpenConnections(ConnectionLimits(total=3, per_address=2))
     for round_number in range(50):

@@ -141,3 +141,9 @@ async def test_systemd_hears_that_the_loop_runs_and_nothing_when_it_does_not(mon
             assert ask(f"{url}/healthz")[0] == 503
         with pytest.raises(BlockingIOError):
             systemd.recv(100)
+
+
+def test_a_process_that_starts_slowly_has_no_loop_that_stands_still(monkeypatch, caplog):
+    monkeypatch.setattr(loop_health, "LOGGED_STALL_S", 0.0)
+    LoopHealth().log_stall()
+    assert caplog.records == []

@@ -148,6 +148,7 @@ async def all_channels(
             **blocks,
             telegram={"token": bot_api.simulator.token, "allow": [ADA], "api": bot_api.url},
             discord={"token": guild.options.token, "allow": ["*"], "api": guild.url},
+            schedules={"later": {"message": "Later.", "at": "2999-01-01 00:00:00"}},
         )
         house = await held.enter_async_context(open_server_runtime(load_agent_set([file], {})))
 

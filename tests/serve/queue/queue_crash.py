@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
-from benchmarks.crash.points import MODES, Points
 from tests.serve.queue.queues import S, claimed, give_up, inbound, keys, numbers, reply
+from tests.soak.crash.points import MODES, Points
 from tests.stores.folders import holding
 from trimtab.stores.files import FileStore
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.crash.sqlite_calls import can_wrap_sqlite_writes
 from tests import warm
 from tests.serve.queue.queues import S, claimed, give_up, inbound, keys, lent, numbers, reply
 from tests.serve.service.served_agents import until
+from tests.soak.crash.sqlite_calls import can_wrap_sqlite_writes
 from trimtab.errors import LogDamaged, StoreFull, StoreNotWritable, StoreUnavailable
 from trimtab.stores.files import FileStore
 from trimtab_serve.queue.sqlite import database as databases

@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[3] / "docs/schedules.md").read_text(encoding="utf
 
 
 def test_the_agent_of_the_page_has_the_schedules_that_the_page_lists(tmp_path):
-    (file,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (file, _) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     path = tmp_path / "agent.yaml"
     path.write_text(file, encoding="utf-8")
     spec = load_agent_spec(path, {"ANTHROPIC_API_KEY": "key", "TELEGRAM_TOKEN": "1:a"})

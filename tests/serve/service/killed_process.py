@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.crash.points import Points, die
 from tests.serve.service.served_agents import MODEL, PHONE, inbound, served
 from tests.session.turns.sessions import definition
+from tests.soak.crash.points import Points, die
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.crash.points import MODES
 from tests import warm
+from tests.soak.crash.points import MODES
 from trimtab import check
 from trimtab.engine.log.event import MessageAdded
 from trimtab.session import Session

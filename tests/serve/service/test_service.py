@@ -89,9 +89,9 @@ async def test_what_waits_is_not_counted_for_each_message(monkeypatch):
     counted = []
     depth = house.service.queue.depth
 
-    async def counting(prefix=""):
+    async def counting(prefix="", **limits):
         counted.append(prefix)
-        return await depth(prefix)
+        return await depth(prefix, **limits)
 
     monkeypatch.setattr(house.service._backlog, "_count_waiting", counting)
     for n in range(200):
@@ -354,3 +354,19 @@ async def test_a_turn_of_another_process_leaves_no_reply_of_a_session_that_is_de
 async def log_of(house, session):
     events = [event async for event in house.service.store.events(session)]
     return [event for event in events if isinstance(event.body, TurnProgressRecord)]
+
+
+async def test_what_waits_in_the_queue_is_redacted(tmp_path):
+    """It may wait for hours, become a dead letter, and be in a copy of the database."""
+    address = "ann.secret@example.org"
+    store = FileStore(tmp_path)
+    queue = await SqliteMessageQueue.open(store)
+    house = served(queue=queue, store=store, redact=("email",))
+    queue.on_posted = lambda session: None
+    await house.say(f"My address is {address}.", key="a")
+    (waiting,) = await queue.pending(SESSION, limit=1)
+    assert waiting.message.text == "My address is [redacted: email]."
+    stored = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert not any(address.encode() in content for content in stored)
+    await house.service.close()
+    await store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from random import Random
 
@@ -120,6 +121,29 @@ async def test_only_what_has_reached_a_limit_is_told(counted):
     assert ([*full.session_bytes], [*full.tenants]) == ([str(large)], ["zoo"])
 
 
+async def test_messages_that_wait_count_before_and_after_a_session_is_measured(counted):
+    _, counters = counted
+    one = address("one")
+    assert await counters.reserve(one, 700, limit=1_000) is None
+    assert await counters.reserve(one, 400, limit=1_000) == 700
+    assert await counters.reserve(one, 300, limit=1_000) is None
+    found = await counters.find_totals(["acme", "zoo"])
+    assert found == {"acme": TenantTotals(sessions=1, stored_bytes=1_000)}
+    # Nothing was stored after all.
+    await counters.measure([one])
+    assert (await counters.find_totals(["acme"]))["acme"] == NOTHING
+
+
+async def test_reservations_that_come_at_once_do_not_pass_the_limit_together(counted):
+    _, counters = counted
+    await counters.reserve(address("first"), 1, limit=10_000)
+    answers = await asyncio.gather(
+        *(counters.reserve(address(f"s{n % 3}"), 999, limit=5_000) for n in range(9))
+    )
+    assert answers.count(None) == 5
+    assert (await counters.find_totals(["acme"]))["acme"].stored_bytes == 1 + 5 * 999
+
+
 async def test_sessions_that_came_and_went_while_no_server_ran_are_noticed(tmp_path):
     from trimtab.stores.files import FileStore
     from trimtab_serve.testing.memory_queue import MemoryDatabase
@@ -131,10 +155,10 @@ async def test_sessions_that_came_and_went_while_no_server_ran_are_noticed(tmp_p
     for session in (one, own):
         await write(store, session, 1_000)
     await counters.synchronise()
-    assert [*await sizes(counters)] == [str(one)]
+    assert {*await sizes(counters)} == {str(one), str(own)}
     await store.delete(str(one))
     await write(store, two, 1_000)
     await counters.synchronise()
-    assert [*await sizes(counters)] == [str(two)]
+    assert {*await sizes(counters)} == {str(two), str(own)}
     assert (await totals(counters)).sessions == 1
     await store.close()

@@ -36,7 +36,7 @@ def limits_of(served: House) -> TenantLimits:
 
 
 class limited:  # noqa: N801 - read as a word
-    """A house on files whose tenants have these limits."""
+    """A house on files whose tenants have these limits. The tenant `default` has larger ones."""
 
     def __init__(self, folder, *script, provider=None, **limits):
         self._folder, self._script, self._provider = folder, script, provider
@@ -50,7 +50,9 @@ class limited:  # noqa: N801 - read as a word
         )
         served = await self._house.__aenter__()
         counters = SqliteUsageCounters(queue.database, store)
-        limits = served.service.tenant_limits = TenantLimits(counters, self._limits)
+        larger = TenantLimitsSpec(sessions=99, bytes=10**9, session_bytes=10**9)
+        limits = TenantLimits(counters, self._limits, {"default": larger})
+        served.service.tenant_limits = limits
         served.service.delete_hooks.append(limits.forget)
         return served
 
@@ -134,7 +136,7 @@ async def test_a_full_session_answers_everything_but_messages_and_its_turn_ends(
 async def test_a_tenant_that_stores_too_much_sends_and_forks_no_more(tmp_path):
     async with limited(tmp_path, *["Hello."] * 9, bytes=20_000) as served:
         async with served.http("acme") as http, served.client("acme") as client:
-            await client.session("helper", "one").ask("x" * 30_000)
+            await client.session("helper", "one").ask("x" * 19_000)
             await until(lambda: limits_of(served)._changed)
             await limits_of(served).count()
             for path, body in (
@@ -205,6 +207,73 @@ class Counters:
         return FullStorage(tenants={"acme": totals})
 
 
+async def test_messages_that_wait_and_dead_letters_count_as_stored(tmp_path):
+    async with limited(tmp_path, bytes=50_000) as served:
+        served.leave_unanswered()
+        async with served.http("acme") as http, served.http("own") as own:
+            message = {"text": "x" * 20_000}
+            statuses: list[int] = []
+            for number in range(4):
+                path = f"{SESSIONS}/s{number}/messages"
+                statuses.append((await http.post(path, json=message)).status_code)
+            assert statuses == [202, 202, 403, 403]
+            told = problem(
+                await http.post(f"{SESSIONS}/s9/messages", json=message), 403, "limit-reached"
+            )
+            assert (told["name"], told["limit"]) == ("bytes", 50_000)
+            assert told["used"] > 40_000
+            queue = served.service.queue
+            for name in ("s0", "s1"):
+                (waiting,) = await queue.pending(f"acme/helper/{name}")
+                assert await queue.dead_letter_session(waiting, None, "broken")
+            await limits_of(served).count()
+            answer = await http.post(f"{SESSIONS}/s0/messages", json=message)
+            assert answer.status_code == 403
+            # The chats of a bot belong to this tenant: it has a limit of its own.
+            assert (await own.post(f"{SESSIONS}/s0/messages", json=message)).status_code == 202
+
+
+async def test_many_small_messages_that_wait_count_as_well(tmp_path):
+    async with limited(tmp_path, bytes=40_000) as served, served.http("acme") as http:
+        served.leave_unanswered()
+        statuses = [
+            (await http.post(f"{SESSIONS}/s/messages", json={"text": "x" * 2_000})).status_code
+            for _ in range(30)
+        ]
+    assert 403 in statuses
+    assert statuses.count(202) * 2_000 < 40_000
+
+
+async def test_a_tenant_has_limits_of_its_own_and_what_is_not_set_is_as_for_all():
+    shared = TenantLimitsSpec(sessions=7, bytes=70, schedules=7)
+    counters: Any = Counters()
+    limits = TenantLimits(counters, shared, {"acme": TenantLimitsSpec(bytes=700)})
+    acme, zoo = limits.limits_of("acme"), limits.limits_of("zoo")
+    assert (acme.sessions, acme.bytes, acme.schedules) == (7, 700, 7)
+    assert zoo == shared
+
+
+async def test_a_tenant_reads_what_it_stores_and_its_limits(tmp_path):
+    async with limited(tmp_path, "Hello.", sessions=5, bytes=50_000) as served:
+        async with served.client("acme") as client:
+            await client.session("helper", "one").ask("Hi.")
+        await limits_of(served).count()
+        usages: dict[str, Any] = {}
+        for name in ("acme", "zoo", "own"):
+            async with served.http(name) as http:
+                usages[name] = (await http.get("/v1/usage")).json()
+    assert usages["acme"].pop("stored_bytes") > 100
+    assert usages["acme"] == {
+        "tenant": "acme",
+        "sessions": 1,
+        "max_sessions": 5,
+        "max_stored_bytes": 50_000,
+        "max_session_bytes": 268_435_456,
+    }
+    assert (usages["zoo"]["sessions"], usages["zoo"]["stored_bytes"]) == (0, 0)
+    assert (usages["own"]["tenant"], usages["own"]["max_sessions"]) == ("default", 99)
+
+
 async def test_counting_goes_on_after_the_store_was_away_and_loses_no_change(monkeypatch, caplog):
     monkeypatch.setattr(module, "COUNT_INTERVAL_S", 0.001)
     counters: Any = Counters()
@@ -217,7 +286,7 @@ async def test_counting_goes_on_after_the_store_was_away_and_loses_no_change(mon
     counters.away = False
     await until(lambda: counters.measured)
     counting.cancel()
-    assert counters.measured == ["acme/helper/one"]
+    assert sorted(counters.measured) == ["acme/helper/one", "default/helper/one"]
     await asyncio.gather(counting, return_exceptions=True)
     await limits.count()
     with pytest.raises(TenantLimitReached, match="tenant acme stores 7 bytes, and the limit is 7"):

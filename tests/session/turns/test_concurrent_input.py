@@ -74,6 +74,7 @@ async def test_two_turns_of_one_session_run_one_after_the_other(memory):
 
 async def test_without_tools_a_turn_leaves_those_the_session_has(memory):
     session = await create(memory, tools=[Hand().tool.definition])
+    await run_turn(session, ScriptedProvider("anthropic", ["Yes."]), [Hand().tool], message=say())
     await run_turn(session, ScriptedProvider("anthropic", ["Yes."]), message=say())
     assert len(settings_in(await log(memory))) == 1
     await run_turn(session, ScriptedProvider("anthropic", ["Yes."]), [], message=say())

@@ -1,6 +1,7 @@
 """Tools selected for one turn: behind the standard ones, counted, and gone with the turn."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -68,12 +69,18 @@ async def test_the_standard_tools_and_the_head_are_marked(memory):
 
 async def test_the_next_selection_reads_the_standard_tools_from_the_cache(memory):
     session = await create(memory)
-    long = [{**hand.tool.definition, "description": prose(6_000)} for hand in STANDARD]
-    await session.configure(tools=long)
+    standard = [
+        replace(hand.tool, definition={**hand.tool.definition, "description": prose(6_000)})
+        for hand in STANDARD
+    ]
     provider = ScriptedProvider("anthropic", ["One.", "Two."])
     for chosen in ("search", "paint"):
         await run_turn(
-            session, provider, message={"role": "user", "content": "Go."}, turn_tools=hands(chosen)
+            session,
+            provider,
+            message={"role": "user", "content": "Go."},
+            tools=standard,
+            turn_tools=hands(chosen),
         )
     counter, cache = RequestCounter(lambda text: len(text) // 4), ServerPromptCache()
     rules, read = resolve_model_info(MODELS["anthropic"]), []

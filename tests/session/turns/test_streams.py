@@ -41,7 +41,7 @@ async def test_a_stream_that_breaks_off_is_asked_for_again(memory, dialect, kind
         reply=ScriptedReply(text=prose(300, "void")), failure=failure, events_before_failure=6
     )
     told = await act(session, ScriptedProvider(dialect, [broken, "Whole."]))
-    at = told.index(ModelCallRetried(reason="connection lost"))
+    at = told.index(ModelCallRetried(kind=kind, reason="connection lost"))
     assert of(TextDelta, told[:at])
     assert "".join(piece.text for piece in of(TextDelta, told[at:])) == "Whole."
     assert len(of(AssistantReplied, told)) == 1

@@ -25,7 +25,10 @@ from tests.session.turns.sessions import (
 )
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Media, Text
-from trimtab.session.events import ToolFinished, ToolStarted
+from trimtab.errors import ProviderFailureDetails
+from trimtab.providers import with_retries
+from trimtab.session.events import ModelCallRetried, ToolFinished, ToolStarted
+from trimtab.session.function_tool import tool
 from trimtab.session.tools import Tool
 from trimtab.session.turn import MAX_TOOL_ITERATIONS, run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
@@ -367,3 +370,71 @@ async def test_tools_in_another_dialects_form_are_set_once_too(memory):
 def test_a_tool_is_named_in_every_dialects_form():
     assert Tool(definition=definition("read"), run=Hand().run).name == "read"
     assert Tool(definition={"type": "function", "name": "a"}, run=Hand().run).name == "a"
+
+
+async def test_after_a_restart_a_turn_without_the_functions_of_its_tools_is_refused(memory):
+    session = await create(memory, "anthropic")
+    await act(session, claude("Hello."), [Hand("balance")])
+    position = await memory.position(session.id)
+    again = await reopened(memory)
+    with pytest.raises(ValueError, match=r"tools without a function: balance.*pass the functions"):
+        await run_turn(again, claude("Yes."), message=say("And now?"))
+    assert await memory.position(session.id) == position, "nothing was added"
+    finished = await run_turn(again, claude("Yes."), [], message=say("And now?"))
+    assert finished.text == "Yes."
+    assert again.window.settings.tools == ()
+
+
+async def test_none_keeps_the_tools_of_the_session_with_their_functions(memory):
+    session = await create(memory, "anthropic")
+
+    @tool
+    def balance() -> str:
+        return "100 francs"
+
+    await run_turn(session, claude("Hello."), [balance], message=say("Hello."))
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="balance", arguments={}), "100."])
+    await run_turn(session, provider, message=say("How much?"))
+    assert "100 francs" in str(provider.requests[-1])
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SystemExit(2), "SystemExit: 2"),
+        (StopIteration(), "RuntimeError: the function raised StopIteration"),
+    ],
+)
+async def test_a_function_that_would_end_the_program_fails_like_any_other(memory, error, text):
+    session = await create(memory, "anthropic")
+
+    @tool
+    def parse() -> str:
+        raise error
+
+    provider = ScriptedProvider(
+        "anthropic", [ScriptedCall(name="parse", arguments={}), "It failed."]
+    )
+    finished = await run_turn(session, provider, [parse], message=say("Parse."))
+    assert finished.text == "It failed."
+    assert text in str(provider.requests[-1])
+
+
+async def test_each_attempt_of_a_provider_with_retries_is_an_event(memory):
+    session = await create(memory, "anthropic")
+    failures = [
+        ProviderFailureDetails(kind="overloaded", message="busy"),
+        ProviderFailureDetails(kind="rate_limit", message="slow down", retry_after=3.0),
+    ]
+
+    async def no_wait(_seconds):
+        pass
+
+    inner = ScriptedProvider("anthropic", [*failures, "Done."])
+    provider = with_retries(inner, sleep=no_wait, random_fraction=lambda: 0.0)
+    told = []
+    await run_turn(session, provider, message=say("Hello."), on_event=told.append)
+    assert of(ModelCallRetried, told) == [
+        ModelCallRetried(kind="overloaded", reason="busy", wait_s=0.0),
+        ModelCallRetried(kind="rate_limit", reason="slow down", wait_s=3.0),
+    ]

@@ -20,13 +20,12 @@ these packages list; everything else may change in any release.
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
-    from trimtab.check import check as check
+    from trimtab.checking import check as check
     from trimtab.context import Compaction as Compaction
     from trimtab.context import Context as Context
     from trimtab.context import EditNotice as EditNotice
@@ -45,52 +44,19 @@ if TYPE_CHECKING:
     from trimtab.engine.prompt.shown_messages import View as View
     from trimtab.engine.recall.tools import RECALL_TOOLS as RECALL_TOOLS
     from trimtab.engine.recall.transcript import LoggedMessage as LoggedMessage
-    from trimtab.fit import FitResult as FitResult
-    from trimtab.fit import fit as fit
+    from trimtab.fitting import FitResult as FitResult
+    from trimtab.fitting import fit as fit
     from trimtab.session.function_tool import tool as tool
     from trimtab.session.session import Session as Session
     from trimtab.session.tools import Tool as Tool
     from trimtab.session.tools import ToolError as ToolError
     from trimtab.session.tools import ToolInvocation as ToolInvocation
     from trimtab.session.turn import run_turn as run_turn
-    from trimtab.shorten import ShortenedText as ShortenedText
-    from trimtab.shorten import shorten as shorten
+    from trimtab.shortening import ShortenedText as ShortenedText
+    from trimtab.shortening import shorten as shorten
 
 __version__ = "0.1.0"
 """The version of this release."""
-
-__all__ = [
-    "RECALL_TOOLS",
-    "Compaction",
-    "Context",
-    "ContextReport",
-    "EditNotice",
-    "FitResult",
-    "LoggedMessage",
-    "Media",
-    "Message",
-    "RequestPreview",
-    "Session",
-    "ShortenedText",
-    "ShownMessage",
-    "Text",
-    "Tool",
-    "ToolCall",
-    "ToolError",
-    "ToolInvocation",
-    "ToolResult",
-    "UndoOutcome",
-    "Usage",
-    "View",
-    "__version__",
-    "check",
-    "fit",
-    "make_text_message",
-    "redactor",
-    "run_turn",
-    "shorten",
-    "tool",
-]
 
 _HOMES = {
     "Context": "context",
@@ -100,12 +66,12 @@ _HOMES = {
     "ShownMessage": "engine.prompt.shown_messages",
     "EditNotice": "context",
     "UndoOutcome": "context",
-    "fit": "fit",
-    "FitResult": "fit",
+    "fit": "fitting",
+    "FitResult": "fitting",
     "LoggedMessage": "engine.recall.transcript",
-    "check": "check",
-    "shorten": "shorten",
-    "ShortenedText": "shorten",
+    "check": "checking",
+    "shorten": "shortening",
+    "ShortenedText": "shortening",
     "RECALL_TOOLS": "engine.recall.tools",
     "redactor": "engine.log.redaction",
     "Message": "engine.log.message",
@@ -124,24 +90,7 @@ _HOMES = {
     "ToolInvocation": "session.tools",
 }
 
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Python binds an imported module to its package, but `fit` and `check` are functions here.
-        is_function = isinstance(value, ModuleType) and name in _HOMES
-        super().__setattr__(name, getattr(value, name) if is_function else value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, so that `import trimtab` is fast."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab' has no attribute {name!r}")
-    value = getattr(import_module(f"trimtab.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

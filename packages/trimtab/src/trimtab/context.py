@@ -34,7 +34,7 @@ from typing import (
     overload,
 )
 
-from trimtab.dialects import get_dialect
+from trimtab.dialects import DialectName, get_dialect
 from trimtab.dialects.base import ModelReply, WireObject
 from trimtab.dialects.caller_marks import has_marks, locate_marks
 from trimtab.dialects.foreign_parameters import find_foreign_parameters
@@ -70,7 +70,6 @@ from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.erase import ErasurePlanner, make_event_eraser
 from trimtab.engine.log.event import (
     CallerMark,
-    CallOutcome,
     Edit,
     EditKind,
     Event,
@@ -87,7 +86,7 @@ from trimtab.engine.log.event import (
 from trimtab.engine.log.fork import build_events_closing_fork_copy, resolve_fork_position
 from trimtab.engine.log.message import Message, Part, ToolCall
 from trimtab.engine.log.parser import parse_event_log
-from trimtab.engine.log.redaction import Redact, redacted_message
+from trimtab.engine.log.redaction import Redact, redacted_message, redacted_text
 from trimtab.engine.policy.budget import Budget, compute_budget
 from trimtab.engine.policy.config import Goal, PolicyLimits, SummaryMode, parse_policy_config
 from trimtab.engine.policy.guard import add_edits_to_fit
@@ -135,11 +134,12 @@ from trimtab.engine.recall.visibility import (
     add_event_time_and_reason,
     explain_message_visibility,
 )
-from trimtab.engine.text.arguments import describe_wrong_value
+from trimtab.engine.text.arguments import check_idempotency_key, describe_wrong_value
 from trimtab.engine.text.utf8 import replace_lone_surrogates
 from trimtab.engine.tokens.counter import estimate_message_tokens, measure_message_parts
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.engine.window.matching import (
+    find_repeated_message,
     is_same_message,
     list_entries_after,
     match_prefix_and_rewind_point,
@@ -214,6 +214,8 @@ def _build_notice(window: Window, seq: int, edit: Edit) -> EditNotice:
         groups = window.conversation.groups_hidden_by.get(seq, [])
         count = sum(group.message_count for group in groups)
         tokens_before = sum(group.tokens for group in groups)
+        if (summary := window.conversation.summaries_replaced_by.get(seq)) is not None:
+            tokens_before += summary.size.tokens
     return EditNotice(
         handle=edit.handle,
         op=edit.op,
@@ -254,6 +256,10 @@ def _format_log_line(notices: Sequence[EditNotice]) -> str:
     )
 
 
+STREAM_WITHOUT_USAGE = (
+    "a watched stream ended without usage, so neither its cost nor its tokens are known; for Chat "
+    'Completions send stream_options={"include_usage": True}, which request(stream=True) contains'
+)
 MAX_LOGGED_IDS = 10
 """Ids of calls that one line names."""
 MAX_LOGGED_ID_CHARS = 100
@@ -321,10 +327,27 @@ def _warn_once(text: str) -> None:
     _logger.warning("%s", text)
 
 
+def warn_of_stream_without_usage(reply: ModelReply) -> None:
+    """Warn once if the stream of a reply brought no usage."""
+    if reply.usage is None:
+        _warn_once(STREAM_WITHOUT_USAGE)
+
+
 def _describe_model_doubt(options: Options) -> str:
     """Describe what is assumed for a model that may be misspelt; empty if the caller has described
     it."""
     return "" if options.model_info else describe_unlisted_model(options.model)
+
+
+def require_usage_with_cached_tokens(usage: Usage) -> None:
+    """Refuse a caller's usage whose input leaves out cached tokens, as Anthropic's does."""
+    cached_tokens = usage.cache_read + usage.cache_write
+    if usage.input < cached_tokens:
+        raise ValueError(
+            f"usage.input is {usage.input:,}, but it includes cache_read and cache_write, which "
+            f"have {cached_tokens:,} together; of Anthropic's numbers pass "
+            f"input={usage.input + cached_tokens}, or add the whole reply"
+        )
 
 
 def list_left_out_params(settings: Settings) -> list[str]:
@@ -434,7 +457,7 @@ class Context(Generic[DialectT_co]):
             tools: Tool definitions, in the form of any supported dialect.
             dialect: The wire format: `anthropic`, `openai_chat` or `openai_responses`.
             policy: Decides what to hide: the name of a preset, or your own function.
-            goal: What the policy optimises for: `cost`, `balanced` or `quality`.
+            goal: The price of a line in `auto`: `cost`, `balanced`, `quality` or a number.
             limits: Limits on history, tool results and summaries. They apply in every preset.
             summaries: `extractive` needs no model. `manual` waits for `add_summary` if it can.
             context_window: Tokens of input and output together, if the catalog's value is wrong.
@@ -621,6 +644,18 @@ class Context(Generic[DialectT_co]):
         self._adopt_logged_settings()
         return self._options
 
+    @property
+    def dialect(self) -> DialectName:
+        """The wire format of its requests."""
+        return cast("DialectName", self.window.settings.dialect)
+
+    @property
+    def open_calls(self) -> list[ToolCall]:
+        """The calls of the newest reply that have no result yet, the same in every dialect and
+        whether the reply was streamed or not."""
+        pairs = self.window.conversation.open_calls()
+        return [ToolCall(id=pair.id, name=pair.name, arguments=pair.arguments) for pair in pairs]
+
     def _adopt_logged_settings(self) -> None:
         settings = self.window.settings
         if settings is self._adopted_settings:
@@ -714,8 +749,8 @@ class Context(Generic[DialectT_co]):
     def add(self, item: Any, *, key: str | None = None, usage: Usage | None = None) -> str:
         """Add a message to the conversation.
 
-        If the item is a whole reply, its usage is also recorded. The same reply, or another message
-        with a known key, is not added again.
+        If the item is a whole reply, its usage is also recorded. The same reply in any form, the
+        same result of a call, or another message with a known key, is not added again.
 
         Args:
             item: A dict in the form of any supported dialect, an SDK's reply or message, or a
@@ -738,6 +773,7 @@ class Context(Generic[DialectT_co]):
 
                 context.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
+        check_idempotency_key(key)
         window = self.window
         if self._streamed_reply is not None and item is self._streamed_reply[0]:
             handle = self._streamed_reply[1]
@@ -750,6 +786,9 @@ class Context(Generic[DialectT_co]):
         reply = self._add_usage(message, reply, usage)
         if reply is not None and self._is_known_reply(reply):
             return f"m{window.conversation.last_reply_seq}"
+        message = redacted_message(message, self.options.redact)
+        if key is None and (seq := self._find_repeated_message(message, reply)) is not None:
+            return f"m{seq}"
         log_result_of_unknown_call(window, message)
         return self._add_message(message, key=key, reply=reply)
 
@@ -763,6 +802,15 @@ class Context(Generic[DialectT_co]):
             and reply.id == conversation.last_reply_id
             and call <= conversation.last_reply_seq
         )
+
+    def _find_repeated_message(self, message: Message, reply: ModelReply | None) -> int | None:
+        """Return the position of the message that this one repeats, and record the usage that only
+        this copy of a reply brings."""
+        call = self._find_answered_call()
+        seq = find_repeated_message(self.window, message, call_seq=call or 0)
+        if seq is not None and reply is not None and call is not None:
+            self._append(build_reply_outcome(call, reply))
+        return seq
 
     def _find_answered_call(self) -> int | None:
         """Return the position of the call that a reply would answer; None if none is open."""
@@ -780,6 +828,7 @@ class Context(Generic[DialectT_co]):
             raise ValueError(
                 f"usage belongs to a model's reply, and this message has the role {message.role!r}"
             )
+        require_usage_with_cached_tokens(usage)
         if reply is None:
             return ModelReply(message=message, usage=usage)
         return reply if reply.usage is not None else replace(reply, usage=usage)
@@ -834,6 +883,8 @@ class Context(Generic[DialectT_co]):
             input=input,
             requested=requested,
         )
+        if usage is not None:
+            require_usage_with_cached_tokens(usage)
         texts = self._find_rejected_texts(message)
         self._append(outcome)
         policy = choose_policy_after_error(kind, config, texts)
@@ -869,7 +920,9 @@ class Context(Generic[DialectT_co]):
 
         def add_reply(reply_body: WireObject) -> Message:
             handle = self.add(reply_body)
-            message = dialect.parse_reply(reply_body).message
+            reply = dialect.parse_reply(reply_body)
+            warn_of_stream_without_usage(reply)
+            message = reply.message
             self._streamed_reply = (message, handle)
             return message
 
@@ -1019,14 +1072,13 @@ class Context(Generic[DialectT_co]):
         decides: bool = True,
         reply: ModelReply | None = None,
     ) -> None:
-        """Add messages from elsewhere, and before each reply the call that it answers.
+        """Add messages from elsewhere, and before each reply the imported call that it answers.
 
         `reply` is the first message as a whole reply, if it answers the last request. The policy
         runs before each call. In a history that would fill the window many times it runs less
         often: once for every two windows of tokens, and more often near the end. So the time grows
         only with the length of the history.
         """
-        call = None
         budget = self.budget()
         limit = budget.limit
         sizes = [estimate_message_tokens(message) for message in messages]
@@ -1047,16 +1099,18 @@ class Context(Generic[DialectT_co]):
             if message.role == "assistant" and last_seq > self.window.accounting.sent_through_seq:
                 tokens_between = 2 * limit if tokens < end_begins_at else tokens_between_at_end
                 is_due = decides and tokens - tokens_at_decision >= tokens_between
-                call = self._record_external_call(budget, decides=is_due)
+                self._record_external_call(budget, decides=is_due, imported=True)
                 if is_due:
                     tokens_at_decision = tokens
                 reply = None  # it answers another request
             # Of several user messages in one list, only the newest was written just now.
-            self._add_message(message, reply=reply, is_undated=index in older_user_indexes)
+            self._add_message(
+                redacted_message(message, self.options.redact),
+                reply=reply,
+                is_undated=index in older_user_indexes,
+            )
             tokens += size
             reply = None
-        if call is not None:
-            self._append(CallOutcome(call=call))  # its usage will never be known
 
     @overload
     def request(self, *, stream: Literal[False] = ..., volatile: str | None = ...) -> Request: ...
@@ -1175,10 +1229,11 @@ class Context(Generic[DialectT_co]):
             return None
         if not isinstance(volatile, str):
             raise TypeError(describe_wrong_value("volatile", volatile, "a text, or None"))
-        redact = self.options.redact
-        return replace_lone_surrogates(volatile if redact is None else redact(volatile))
+        return replace_lone_surrogates(redacted_text(volatile, self.options.redact))
 
-    def _record_external_call(self, budget: Budget | None = None, *, decides: bool = True) -> int:
+    def _record_external_call(
+        self, budget: Budget | None = None, *, decides: bool = True, imported: bool = False
+    ) -> int:
         """Record a call that was made elsewhere without rendering it, and return its position."""
         budget = budget or self.budget()
         self._apply(self._build_repair_events())
@@ -1190,6 +1245,7 @@ class Context(Generic[DialectT_co]):
         return self._append(
             ModelCall(
                 position=self.window.seq,
+                imported=imported,
                 max_output=budget.max_output,
                 tokens=budget.head.tokens + self.window.tokens,
                 media=self.window.conversation.visible_media_tokens(),
@@ -1525,7 +1581,7 @@ class Context(Generic[DialectT_co]):
             tool_call, text, parts, self.window.settings, text_only=not add
         )
         if add:
-            self._add_message(result)
+            self._add_message(redacted_message(result, self.options.redact))
         if reveals:
             self.reveal(parse_recall_arguments(tool_call)["handle"])
         return result.results[0].text
@@ -1881,7 +1937,7 @@ class Context(Generic[DialectT_co]):
         reply: ModelReply | None = None,
         is_undated: bool = False,
     ) -> str:
-        """Check the order, redact, measure and record a message.
+        """Check the order, measure and record a redacted message.
 
         Nothing is recorded if a step fails.
         """
@@ -1895,7 +1951,6 @@ class Context(Generic[DialectT_co]):
         is_recalled = message.role != "assistant" and is_recall_answer(window, message)
         has_users_words = message.role == "user" and not message.results
         masks = self._build_masks_of_rejected_content() if has_users_words else ()
-        message = redacted_message(message, self.options.redact)
         message = tag_thinking_family(message, window.settings.rules_model)
         sizes = measure_message_parts(message, window.counter)
         last_call = window.last_call.seq if window.last_call is not None else None

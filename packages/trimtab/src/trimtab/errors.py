@@ -26,6 +26,7 @@ __all__ = [
     "MediaField",
     "MissingApiKeyError",
     "MissingBaseUrlError",
+    "MissingPackageError",
     "MissingSdkError",
     "NewerExportError",
     "NewerLogError",
@@ -38,12 +39,13 @@ __all__ = [
     "ProviderPaused",
     "RequestChangedError",
     "SessionBusy",
+    "SessionClosed",
     "SessionExists",
     "SessionImportError",
     "SessionLockedByOtherProcess",
-    "SessionMoved",
     "SessionNotFound",
     "StaleOwner",
+    "StoreClosed",
     "StoreError",
     "StoreFull",
     "StoreNotWritable",
@@ -158,19 +160,6 @@ class SessionBusy(StoreError):
         )
 
 
-class SessionMoved(StoreError):
-    """The session is, or soon will be, in another database."""
-
-    def __init__(self, session: str, shard: str | None) -> None:
-        self.shard = shard
-        """The name of the database that has it now. None while it is being moved."""
-        super().__init__(
-            f"session {session!r} is being moved to another database; try again in a second"
-            if shard is None
-            else f"session {session!r} was moved to the database {shard!r}"
-        )
-
-
 class DuplicateIdempotencyKey(StoreError):
     """The log already has a message with this idempotency key."""
 
@@ -205,6 +194,22 @@ class StoreFull(StoreUnavailable):
 
 class StoreNotWritable(StoreUnavailable):
     """The process has no permission to write there."""
+
+
+class StoreClosed(StoreError, RuntimeError):
+    """The store was closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the store is closed; open it again to use it")
+
+
+class SessionClosed(TrimtabError, RuntimeError):
+    """The session was closed, or this process is a fork of the one that opened it."""
+
+    def __init__(self, session: str, reason: str) -> None:
+        self.session = session
+        """The session id."""
+        super().__init__(f"session {session!r} {reason}; open it again to use it")
 
 
 class LogDamaged(StoreError):
@@ -291,14 +296,19 @@ class MissingBaseUrlError(MissingApiKeyError):
     """The address of the server is unknown."""
 
 
-class MissingSdkError(TrimtabError, ImportError):
+class MissingPackageError(TrimtabError, ModuleNotFoundError):
+    """A package that an extra of `trimtab` brings is not installed."""
+
+    def __init__(self, cause: str, *, extra: str, name: str | None) -> None:
+        super().__init__(f"{cause}: pip install 'trimtab[{extra}]'", name=name)
+
+
+class MissingSdkError(MissingPackageError):
     """The SDK of the requested provider is not installed."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(
-            f"the {name} SDK is not installed; install it with: pip install 'trimtab[{name}]'",
-            name=name,
-        )
+        cause = f"the {name} SDK is not installed; install it with"
+        super().__init__(cause, extra=name, name=name)
 
 
 class SessionImportError(TrimtabError, ValueError):

@@ -19,12 +19,12 @@ from trimtab.engine.log.message import Message, message_from_json, message_to_js
 from trimtab.engine.log.redaction import Redact
 from trimtab.engine.policy.budget import read_thinking_budget
 from trimtab.engine.policy.config import (
-    GOALS,
     SUMMARY_MODES,
     Goal,
     PolicyLimits,
     SummaryMode,
     parse_policy_config,
+    validate_goal,
 )
 from trimtab.engine.policy.planning.plan import Policy
 from trimtab.engine.policy.presets import (
@@ -371,7 +371,7 @@ _OPTION_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "tools": partial(_check_list, item_noun="tool definitions"),
     "turn_tools": partial(_check_list, item_noun="tool definitions"),
     "policy": _check_policy,
-    "goal": partial(validate_choice, allowed=GOALS),
+    "goal": lambda _, goal: validate_goal(goal),
     "limits": _check_policy_limits,
     "summaries": partial(validate_choice, allowed=SUMMARY_MODES),
     "context_window": partial(check_token_count, minimum=0),
@@ -453,7 +453,7 @@ class Options:
     policy: str | Policy = DEFAULT_POLICY_NAME
     """The name of a preset, or the caller's own function."""
     goal: Goal = "balanced"
-    """What the preset optimises for: `cost`, `balanced` or `quality`."""
+    """What the preset optimises for: `cost`, `balanced`, `quality`, or the price of `auto`."""
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The settings of the `session.context` block. They apply in every preset."""
     summaries: SummaryMode = "extractive"
@@ -496,7 +496,7 @@ class Options:
         """Create the policy as a function."""
         if not isinstance(self.policy, str):
             return self.policy
-        validate_choice("goal", self.goal, allowed=GOALS)
+        validate_goal(self.goal)
         validate_choice("summaries", self.summaries, allowed=SUMMARY_MODES)
         knobs = parse_policy_config(self.limits)
         return build_policy(self.policy, knobs, goal=self.goal, summary_mode=self.summaries)

@@ -12,6 +12,7 @@ from trimtab.engine.log.message import Extra, MediaKind, OpaqueBlock, Part, Role
 from trimtab.engine.log.redaction import Redact
 from trimtab.engine.policy.config import (
     Goal,
+    GoalName,
     PerToolLimits,
     PolicyLimits,
     ResultTruncation,
@@ -44,7 +45,7 @@ from trimtab.session.tools import (
     ToolFunction,
 )
 from trimtab.session.turn import BeforeRequest, ScheduleSummary
-from trimtab.shorten import KeptEnd
+from trimtab.shortening import KeptEnd
 
 __all__ = [
     "AcceptedMedia",
@@ -55,6 +56,7 @@ __all__ = [
     "DialectName",
     "Extra",
     "Goal",
+    "GoalName",
     "HiddenTotals",
     "HistoryCheck",
     "KeptEnd",

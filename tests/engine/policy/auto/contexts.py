@@ -6,18 +6,21 @@ from tests.agents import Agent
 from trimtab.engine.policy.auto import (
     KEPT_NEWEST_RESULTS,
     MIN_GAIN_TOKENS,
+    PAYBACK_FACTOR,
     TARGET_TOKENS_BY_GOAL,
+    AutoTuning,
     CompactionForecast,
     RelativeCachePrices,
     build_auto_policy,
     compute_relative_cache_prices,
+    count_excess_tokens,
     forecast_compaction,
     list_mask_candidates,
 )
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.config import PolicyConfig
+from trimtab.engine.policy.planning.needs import value_results
 from trimtab.engine.policy.planning.plan import Decision, Plan
-from trimtab.engine.policy.planning.relevance import order_least_needed_first
 from trimtab.engine.window.window import Window
 
 GOAL_LOW = TARGET_TOKENS_BY_GOAL["cost"]
@@ -35,13 +38,18 @@ class Watched:
         decision = self.decide(window, budget)
         plan = Plan(window, budget)
         if plan.tokens > GOAL_LOW + MIN_GAIN_TOKENS:
-            order = order_least_needed_first(
-                window, list_mask_candidates(plan, PolicyConfig(), KEPT_NEWEST_RESULTS)
-            )
-            look = forecast_compaction(plan, order, GOAL_LOW)
+            look = look_ahead(plan)
             meter = float((window.policy_note or {}).get("meter", 0.0))
             self.seen.append((meter, compute_relative_cache_prices(window, budget), look, decision))
         return decision
+
+
+def look_ahead(plan: Plan) -> CompactionForecast:
+    """What a compaction would do now."""
+    tuning = AutoTuning(config=PolicyConfig(), goal="cost", payback_factor=PAYBACK_FACTOR)
+    results = list_mask_candidates(plan, PolicyConfig(), KEPT_NEWEST_RESULTS)
+    values = value_results(plan, results, tuning.price)
+    return forecast_compaction(plan, results, values, count_excess_tokens(tuning, plan, values))
 
 
 def beside_the_list(agent: Agent) -> int:

@@ -4,18 +4,14 @@ import pytest
 
 from tests.agents import Agent, source
 from tests.conversations import prose, said, user
-from tests.engine.policy.auto.contexts import GOAL_LOW, Watched, above_the_mark, compacted
+from tests.engine.policy.auto.contexts import Watched, above_the_mark, compacted, look_ahead
 from trimtab import Context
 from trimtab.engine.policy.auto import (
-    KEPT_NEWEST_RESULTS,
     MIN_GAIN_TOKENS,
     PAYBACK_FACTOR,
     CompactionForecast,
     compute_relative_cache_prices,
-    forecast_compaction,
-    list_mask_candidates,
 )
-from trimtab.engine.policy.config import PolicyConfig
 from trimtab.engine.policy.planning.plan import Plan
 
 
@@ -98,7 +94,7 @@ def test_a_warm_cache_is_left_alone_until_the_meter_has_paid_twice():
     ]
     assert not any(prices.is_cold for _, prices, _, _ in watched.seen)
     assert made == due
-    assert made.count(True) == 2
+    assert made.count(True) == 3
     assert made.index(True) > 5
 
 
@@ -157,8 +153,5 @@ def test_what_is_new_in_a_call_is_not_written_again():
 
 
 def ahead(agent: Agent) -> CompactionForecast:
-    """What a compaction would do now that masks the oldest results."""
-    plan = Plan(agent.window, agent.context.budget())
-    return forecast_compaction(
-        plan, list_mask_candidates(plan, PolicyConfig(), KEPT_NEWEST_RESULTS), GOAL_LOW
-    )
+    """What a compaction would do now."""
+    return look_ahead(Plan(agent.window, agent.context.budget()))

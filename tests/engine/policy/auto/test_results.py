@@ -5,9 +5,7 @@ import pytest
 from tests.agents import Agent, source
 from tests.conversations import prose
 from tests.engine.policy.auto.contexts import GOAL_LOW, MASKED, above_the_mark, compacted, names_of
-from trimtab.engine.policy.auto import RESULT_CAP_TOKENS_BY_GOAL, build_auto_policy
-from trimtab.engine.policy.config import PolicyConfig
-from trimtab.engine.policy.planning.relevance import order_oldest_first
+from trimtab.engine.policy.auto import RESULT_CAP_TOKENS_BY_GOAL
 
 
 def test_the_three_newest_results_are_never_masked():
@@ -70,13 +68,8 @@ def test_both_keeps_at_zero_mask_nothing():
     assert names_of(agent) == ["summarise"]
 
 
-def test_a_placeholder_names_what_it_hides():
-    agent = compacted()
-    assert agent.shown[0] == (
-        '[result masked — ~2071 tokens removed; words from its text: "'
-        + ", ".join(f"value_0_{index}" for index in range(8))
-        + '"]'
-    )
+def test_a_placeholder_is_one_short_line():
+    assert compacted().shown[0] == "[result masked — ~2071 tokens removed]"
 
 
 def test_the_handle_stands_last_in_a_placeholder():
@@ -84,13 +77,13 @@ def test_the_handle_stands_last_in_a_placeholder():
     agent.work(10)
     agent.clock.now += 301
     agent.work(1)
-    assert agent.shown[0].endswith(f'value_0_7" · recall {agent.masked()[0]}]')
+    assert agent.shown[0] == f"[result masked — ~2071 tokens removed · recall {agent.masked()[0]}]"
     assert agent.context.recall(agent.masked()[0]) == source(0, 8_000)
 
 
 @pytest.mark.parametrize("strategy", ["head", "tail", "both"])
 @pytest.mark.parametrize("recall", [False, True])
-def test_a_cut_result_names_what_was_cut_and_stays_within_the_cap(strategy, recall):
+def test_a_cut_result_says_what_stays_within_the_cap(strategy, recall):
     agent = Agent(recall=recall, limits={"tool_result_truncation": strategy})
     agent.work(5)
     assert GOAL_LOW - RESULT_CAP_TOKENS_BY_GOAL["cost"] < agent.window.tokens <= GOAL_LOW
@@ -101,25 +94,8 @@ def test_a_cut_result_names_what_was_cut_and_stays_within_the_cap(strategy, reca
     assert edit.op == "truncate"
     assert agent.window.counter.count(shown) <= RESULT_CAP_TOKENS_BY_GOAL["cost"]
     indicator = next(line for line in shown.splitlines() if line.startswith("[truncated: "))
-    told, _, rest = indicator.partition('; words from its text: "')
-    assert told.endswith(f"({strategy})")
-    named = rest.partition('"')[0].split(", ")
-    assert len(named) > 50
-    assert not set(named) & set(shown.replace(indicator, "").split())
-    assert set(named) <= {f"field_{number}_name" for number in range(2_000)}
-    assert rest.endswith(f" · recall {handle}]") is recall
-
-
-def test_names_of_many_tokens_do_not_push_a_cut_result_over_the_cap():
-    agent = Agent()
-    agent.work(5)
-    assert GOAL_LOW - RESULT_CAP_TOKENS_BY_GOAL["cost"] < agent.window.tokens <= GOAL_LOW
-    agent.use(
-        " ".join(f"{number * 7919 % 99991:05x}Q{number * 31:x}_Ж" for number in range(20_000))
-    )
-    shown = agent.shown[-1]
-    assert agent.window.counter.count(shown) <= RESULT_CAP_TOKENS_BY_GOAL["cost"]
-    assert '; words from its text: "' in shown
+    assert f"({strategy})" in indicator
+    assert indicator.endswith(f" · recall {handle}]") is recall
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
@@ -147,17 +123,6 @@ def test_a_cap_of_the_users_own_replaces_the_goals():
     agent = Agent(limits={"max_tool_result_tokens": 1_000})
     agent.work(1)
     assert agent.window.counter.count(agent.shown[0]) <= 1_000
-    assert "words from its text" not in agent.shown[0]
-
-
-def test_the_order_of_hiding_is_the_callers_to_give():
-    agent = Agent(policy=build_auto_policy(PolicyConfig(), "cost", result_order=order_oldest_first))
-    agent.work(10)
-    agent.clock.now += 301
-    agent.work(1)
-    seqs = [edit.first for edit in agent.edits]
-    assert seqs == sorted(seqs)
-    assert agent.shown[0].startswith(MASKED)
 
 
 def test_the_frontier_mark_stands_before_the_first_result_that_would_go():
@@ -169,17 +134,3 @@ def test_the_frontier_mark_stands_before_the_first_result_that_would_go():
     start = agent.context._rendering.block_index_by_seq[oldest.entry.round.entries[0].seq]
     assert start > 1
     assert agent.call.marks == (-1, start - 1, agent.call.blocks - 1)
-
-
-def test_the_frontier_passes_what_the_next_compaction_would_spare():
-    agent = Agent()
-    agent.use(source(100, 8_000), path="src/kept.py")
-    for _ in range(9):
-        agent.use("done", tool="edit", path="src/kept.py")
-        names = " ".join(f"value_100_{index}" for index in range(8))
-        agent.use(prose(7_000), path="notes.txt", why=names)
-    assert agent.meter > 0
-    decision = build_auto_policy(
-        PolicyConfig(), "cost", result_order=lambda _, results: results[3:]
-    )(agent.window, agent.context.budget())
-    assert decision.frontier == list(agent.window.results.values())[3].seq

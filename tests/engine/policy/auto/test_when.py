@@ -33,7 +33,7 @@ def budget(limit: int = 200_000) -> Budget:
 
 def test_the_goals_have_their_marks_and_caps():
     assert TARGET_TOKENS_BY_GOAL == {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
-    assert RESULT_CAP_TOKENS_BY_GOAL == {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
+    assert RESULT_CAP_TOKENS_BY_GOAL == {"cost": 4_000, "balanced": 16_000, "quality": 16_000}
     assert [compute_target_tokens(budget(), goal) for goal in TARGET_TOKENS_BY_GOAL] == [
         12_000,
         64_000,
@@ -69,7 +69,7 @@ def test_a_compaction_is_one_batch_that_ends_at_the_mark():
         if len(agent.edits) > before:
             sizes.append(agent.window.tokens)
             batches.append(len(agent.edits) - before)
-    assert len(batches) == 2
+    assert len(batches) == 3
     assert min(batches) > 5
     assert max(sizes) <= GOAL_LOW
     assert min(sizes) > GOAL_LOW - 2_500
@@ -152,7 +152,7 @@ def test_in_a_small_window_large_results_do_not_push_out_what_the_user_said(wind
         left = min(room // 2, low - agent.window.tokens)
         agent.work(1, 40_000)
         most = max(MIN_RESULT_CAP_TOKENS, room // 4, left)
-        assert agent.window.counter.count(agent.shown[-1]) <= most + 8
+        assert agent.window.counter.count(agent.shown[-1]) <= 1.05 * most
     assert max(map(agent.window.counter.count, agent.shown)) <= room // 2 + 8
     assert "My name is Ann." in json.dumps(agent.context.request())
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import httpx2
 import pytest
+from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from tests.serve.channels.http.running_apps import house, problem
+from trimtab_serve.api_keys import lookup
+from trimtab_serve.api_keys.api_key import ApiKey
+from trimtab_serve.api_keys.lookup import LOOKUP_INTERVAL_S, ApiKeyLookup
 from trimtab_serve.channels.http import rate_limit
 from trimtab_serve.channels.http.authentication import (
-    MAX_PARALLEL_GUESSES,
     WRONG_KEYS_PER_MINUTE,
     group_client_address,
 )
 from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst
+from trimtab_serve.process.http_connections import ConnectionLimits
+from trimtab_serve.process.http_server import list_forwarding_networks
 
 pytestmark = pytest.mark.anyio
 
@@ -60,28 +68,108 @@ async def test_guesses_from_one_address_are_held_to_a_pace_and_valid_keys_are_no
     assert "requests a minute without a valid key from 127.0.0.1" in caplog.text
 
 
-async def test_guesses_beyond_the_pace_cost_no_lookup_even_if_they_come_at_once(monkeypatch):
-    async with house(keys=True, who=WHO) as served, served.http("web") as web:
-        assert (await web.get("/v1/agents")).status_code == 200
-        looked_up: list[bytes] = []
-        find = served.api_keys.find
-
-        async def count(sha256: bytes):
-            looked_up.append(sha256)
-            await asyncio.sleep(0.001)  # as a database answers
-            return await find(sha256)
-
-        monkeypatch.setattr(served.api_keys, "find", count)
-        monkeypatch.setattr(
-            served.offer.authentication, "_guesses", CallerRateLimiter(1, lambda: 0.0, burst=5)
+async def test_a_valid_key_that_is_new_to_the_process_is_let_in_among_guesses_of_its_address():
+    who = [{"key_name": f"app{number}"} for number in range(40)]
+    async with house(keys=True, who=who) as served, served.http() as http:
+        guess = lambda number: http.get(  # noqa: E731 - one request
+            "/v1/agents", headers={"Authorization": f"Bearer tt_guess-{number}"}
         )
-        headers = [{"Authorization": f"Bearer tt_guess-{number}"} for number in range(100)]
-        async with served.http() as http:
-            answers = await asyncio.gather(*(http.get("/v1/agents", headers=h) for h in headers))
-        assert {answer.status_code for answer in answers} == {401, 429}
-        assert len(looked_up) <= WRONG_KEYS_PER_MINUTE + MAX_PARALLEL_GUESSES + 5
-        # A key that is known here still works from that address.
-        assert (await web.get("/v1/agents")).status_code == 200
+        guesses = await asyncio.gather(*map(guess, range(200)))
+        assert guesses[-1].status_code == 429
+        more_guesses = asyncio.gather(*map(guess, range(200, 400)))
+        statuses: list[int] = []
+        for name in served.keys:
+            headers = {"Authorization": f"Bearer {served.keys[name]}"}
+            statuses.append((await http.get("/v1/agents", headers=headers)).status_code)
+        assert statuses == [200] * 40
+        await more_guesses
+
+
+async def test_callers_behind_a_trusted_proxy_on_another_machine_are_told_apart():
+    limits = ConnectionLimits(total=99, per_address=99, trusted_proxies=("127.0.0.77",))
+    async with house(keys=True, who=WHO, limits=limits) as served:
+        statuses: dict[tuple[str, str], int] = {}
+        for proxy in ("127.0.0.77", "127.0.0.78"):
+            async with from_address(served.url, proxy) as http:
+                for number in range(WRONG_KEYS_PER_MINUTE + 2):
+                    forwarded = {"X-Forwarded-For": "198.51.100.1, 203.0.113.9"}
+                    await http.get("/v1/agents", headers=wrong(number) | forwarded)
+                for caller in ("203.0.113.9", "203.0.113.10"):
+                    answer = await http.get("/v1/agents", headers={"X-Forwarded-For": caller})
+                    statuses[proxy, caller] = answer.status_code
+        # The header of another machine does not count: all that it sends is from its own address.
+        assert statuses == {
+            ("127.0.0.77", "203.0.113.9"): 429,
+            ("127.0.0.77", "203.0.113.10"): 401,
+            ("127.0.0.78", "203.0.113.9"): 429,
+            ("127.0.0.78", "203.0.113.10"): 429,
+        }
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_trusted"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.7", True),
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("10.2.0.1", False),
+        ("::ffff:10.2.0.1", False),
+        ("2001:db8::9", True),
+    ],
+)
+def test_a_proxy_is_known_by_its_address_or_network_also_on_a_listener_of_ipv6(peer, is_trusted):
+    networks = list_forwarding_networks(["10.0.0.7", "10.1.0.0/16", "2001:db8::/32"])
+    assert (peer in _TrustedHosts(networks)) is is_trusted
+
+
+async def test_guesses_that_come_at_once_share_their_lookups(monkeypatch):
+    async with house(keys=True, who=WHO) as served:
+        batches: list[list[bytes]] = []
+        find_many = served.api_keys.find_many
+        first_query_began = asyncio.Event()
+        first_query_may_end = asyncio.Event()
+
+        async def find(hashes: Sequence[bytes]):
+            batches.append([*hashes])
+            first_query_began.set()
+            await first_query_may_end.wait()
+            return await find_many(hashes)
+
+        monkeypatch.setattr(served.api_keys, "find_many", find)
+        monkeypatch.setattr(lookup, "LOOKUP_INTERVAL_S", 0.0)
+        authentication = served.offer.authentication
+        requests = [
+            asyncio.create_task(
+                authentication.authenticate({"authorization": f"Bearer {key}"}, "192.0.2.7")
+            )
+            for key in ("tt_first", *(f"tt_guess-{n}" for n in range(100)), served.keys["web"])
+        ]
+        await first_query_began.wait()
+        requests[1].cancel()  # its caller has gone; the query of the others goes on
+        first_query_may_end.set()
+        answers = await asyncio.gather(*requests, return_exceptions=True)
+        assert answers[-1].name == "web"
+        assert len(batches) <= 2
+        assert sum(map(len, batches)) == 102
+
+
+async def test_lookups_of_unknown_keys_have_a_pace_for_the_whole_process(monkeypatch):
+    starts: list[float] = []
+
+    class Keys:
+        async def find_many(self, hashes: Sequence[bytes]) -> dict[bytes, ApiKey]:
+            starts.append(time.monotonic())
+            return {}
+
+    keys: Any = Keys()
+    unknown_keys = ApiKeyLookup(keys)
+    for number in range(4):
+        assert await unknown_keys.find(b"%d" % number) is None
+    pauses = [later - start for start, later in pairwise(starts)]
+    assert min(pauses) >= LOOKUP_INTERVAL_S - 0.001
 
 
 async def test_a_caller_beyond_its_pace_costs_no_lookup(monkeypatch):
@@ -92,7 +180,7 @@ async def test_a_caller_beyond_its_pace_costs_no_lookup(monkeypatch):
                 while (await http.get("/v1/agents")).status_code != 429:
                     pass
                 with monkeypatch.context() as patched:
-                    patched.setattr(served.api_keys, "find", None)
+                    patched.setattr(served.api_keys, "find_many", None)
                     problem(await http.get("/v1/agents"), 429, "too-many-requests")
 
 

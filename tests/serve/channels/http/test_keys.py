@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Sequence
 
 import httpx2
 import pytest
@@ -99,7 +100,8 @@ KEYED_ROUTES = [
 ]
 REQUIRED_ROLES = {
     "read": {
-        *("list_agents", "list_sessions", "get_session", "follow_session", "read_history"),
+        *("list_agents", "get_usage", "list_sessions", "get_session", "follow_session"),
+        "read_history",
         *("read_context", "explain_visibility", "recall", "search", "list_dead_letters"),
     },
     "talk": {
@@ -264,13 +266,13 @@ async def test_a_key_that_is_revoked_is_refused_at_once():
 async def test_a_request_costs_one_lookup_however_many_keys_there_are(monkeypatch):
     async with house(keys=True, who=[{"key_name": f"k{n}"} for n in range(50)]) as served:
         looked_up: list[bytes] = []
-        find = served.api_keys.find
+        find_many = served.api_keys.find_many
 
-        async def count(sha256: bytes):
-            looked_up.append(sha256)
-            return await find(sha256)
+        async def count(hashes: Sequence[bytes]):
+            looked_up.extend(hashes)
+            return await find_many(hashes)
 
-        monkeypatch.setattr(served.api_keys, "find", count)
+        monkeypatch.setattr(served.api_keys, "find_many", count)
         for name in ("k0", "k49", "k0"):
             async with served.http(name) as http:
                 assert (await http.get("/v1/agents")).status_code == 200

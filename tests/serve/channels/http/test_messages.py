@@ -171,7 +171,7 @@ async def test_a_picture_under_a_wrong_name_is_taken_under_its_own():
         notes = {"type": "document", "mime": "text/plain", "data": text(b"Buy milk.")}
         assert await served.session().ask([notes]) == "Some notes."
         [block] = served.provider.requests[1]["messages"][-1]["content"]
-        assert block["text"] == "[document, text/plain]\nBuy milk."
+        assert block["text"] == "[document, text/plain]\n Buy milk."
 
 
 REJECTED = ProviderFailureDetails(kind="rejected", message="Could not process image", status=400)

@@ -34,7 +34,7 @@ async def test_pictures_and_files_become_parts(served):
         photo = said[0].parts[1]
         assert isinstance(photo, Media)
         assert (photo.kind, photo.mime) == ("image", "image/jpeg")
-        assert said[1].text == "[document a.csv]\na,b\n1,2\n"
+        assert said[1].text == "[document a.csv]\n a,b\n 1,2\n"
         assert isinstance(said[2].parts[0], Media)
         assert [one.text for one in said[3:]] == [
             "[document (a.zip, application/zip): this model cannot be given such files]",

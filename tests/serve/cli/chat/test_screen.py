@@ -6,7 +6,6 @@ import pytest
 
 from tests.serve.cli.chat.scripted_chat import call, console, text_of, written
 from trimtab.engine.log.message import Message, Text
-from trimtab.errors import ProviderFailureDetails
 from trimtab.providers.base import TRANSIENT_KINDS
 from trimtab.session.events import (
     COMPACTED_NOTICE,
@@ -33,6 +32,10 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+def retried(reason, **fields):
+    return ModelCallRetried(kind="server", reason=reason, **fields)
 
 
 def text(words: str) -> TextDelta:
@@ -113,7 +116,7 @@ def test_two_tools_at_once_have_a_line_each():
 
 
 def test_what_broke_off_is_said_to_be_void():
-    shown = drawn(text("It is"), ModelCallRetried(reason="connection lost"), text("It is so."))
+    shown = drawn(text("It is"), retried("connection lost"), text("It is so."))
     assert shown == (
         "It is\n\nThe reply was interrupted (connection lost). The text above is discarded, and "
         "the model is asked again.\n\nIt is so."
@@ -138,7 +141,7 @@ def test_a_call_that_was_refused_before_anything_was_drawn_voids_nothing():
             message=Message(role="assistant", parts=(Text(text="I look."),)), usage=None
         ),
         UserNotice(text=COMPACTED_NOTICE),
-        ModelCallRetried(reason=why, limit=32_000),
+        ModelCallRetried(kind="server", reason=why, limit=32_000),
         text("Here."),
     )
     refused = (
@@ -153,14 +156,16 @@ def test_a_call_that_was_refused_before_anything_was_drawn_voids_nothing():
 
 
 def test_a_call_that_failed_before_anything_was_drawn_says_why():
-    assert drawn_in_a_chat(ModelCallRetried(reason="Bad history."), text("Here.")) == (
+    assert drawn_in_a_chat(retried("Bad history."), text("Here.")) == (
         "The call failed (Bad history) and was repeated. Nothing is lost.\n\nHere."
     )
 
 
 def test_what_was_drawn_of_the_call_before_is_not_void_by_the_next():
     shown = drawn_in_a_chat(
-        text("Half"), ModelCallRetried(reason="lost"), ModelCallRetried(reason="lost again")
+        text("Half"),
+        retried("lost"),
+        retried("lost again"),
     )
     assert shown.count("is discarded") == 1
 
@@ -214,7 +219,7 @@ def test_the_status_says_why_and_when_a_call_is_made_again():
     screen = TurnScreen(console(terminal=True), clock=clock)
     screen.waiting_for = "waiting for the model"
     screen.begin_turn()
-    screen.on_retry_wait(ProviderFailureDetails(kind="rate_limit", message="slow down"), 12.0)
+    screen.on_event(ModelCallRetried(kind="rate_limit", reason="slow down", wait_s=12.0))
     clock.now += 7
     screen.refresh_status()
     assert "… rate limited, next attempt in 5 s (Ctrl-C stops it)" in written(screen.console)

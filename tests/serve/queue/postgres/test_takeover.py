@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from psycopg import conninfo as addresses
 
-from benchmarks.crash.cluster import cluster, programs
 from tests.serve.queue.postgres import databases
 from tests.serve.queue.postgres.network import passing, room
 from tests.serve.queue.postgres.workers import PACE, asked, member, other, until
+from tests.soak.crash.cluster import cluster, programs
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.errors import StoreUnavailable
 from trimtab_serve.process.heartbeat import Heartbeat

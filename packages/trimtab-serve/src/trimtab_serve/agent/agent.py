@@ -32,7 +32,7 @@ from trimtab.providers.circuit_breaker import (
     with_circuit_breaker,
 )
 from trimtab.providers.factory import CLOUD_NAMES, create_provider
-from trimtab.providers.retries import OnRetryWait, ignore_retry_wait, with_retries
+from trimtab.providers.retries import with_retries
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.session.model_summaries import relative_input_price
@@ -101,8 +101,6 @@ class Agent:
     schedule_summary: ScheduleSummary | None = None
     """Callback that has summaries written elsewhere. If it is None, they are written here after the
     turn."""
-    on_retry_wait: OnRetryWait = ignore_retry_wait
-    """Callback for each wait before a model call is retried."""
     breakers: CircuitBreakers | None = None
     """Circuit breakers that pause calls to a provider after repeated failures. If it is None, calls
     are never paused."""
@@ -112,10 +110,13 @@ class Agent:
     """Clock in seconds since the epoch. It decides when a day begins for the cost ceilings."""
     configured_model: ModelSpec = field(init=False)
     """The model block as written in the file, even after `switch_model`."""
+    redact: Redact | None = field(init=False)
+    """The function that redacts each text before it is stored. None if nothing is redacted."""
     _retired_providers: list[Provider] = field(init=False, default_factory=list[Provider])
 
     def __post_init__(self) -> None:
         self.configured_model = self.spec.model
+        self.redact = build_redactor(self.spec)
 
     @property
     def breaker(self) -> CircuitBreaker | None:
@@ -141,8 +142,7 @@ class Agent:
         """
         options = build_context_options(self.spec, self.system, self.provider.dialect)
         options["tools"] = [tool.definition for tool in self.tools]
-        redact = build_redactor(self.spec)
-        return await Session.open_or_create(self.store, session_id, redact=redact, **options)
+        return await Session.open_or_create(self.store, session_id, redact=self.redact, **options)
 
     async def run_turn(
         self, session: Session, message: Any = None, **turn_options: Any
@@ -205,7 +205,7 @@ class Agent:
         """
         model_spec = _with_other_model(self.configured_model, model, self.provider.dialect)
         spec = self.spec.model_copy(update={"model": model_spec})
-        provider = _build_provider(model_spec, self.environ, self.on_retry_wait, self.breakers)
+        provider = _build_provider(model_spec, self.environ, self.breakers)
         summariser = _build_summariser(spec, provider.dialect, self.environ, self.breakers)
         options = build_context_options(spec, self.system, provider.dialect)
         check_cost_ceilings(spec, options)
@@ -233,7 +233,6 @@ async def open_agent(
     approve: ApprovalCallback = decline_unattended,
     environ: Mapping[str, str] = ENVIRON,
     store: Store | None = None,
-    on_retry_wait: OnRetryWait = ignore_retry_wait,
     breakers: CircuitBreakers | None = None,
     served: Mapping[Path, AgentSpec] = NO_SERVED_AGENTS,
 ) -> AsyncGenerator[Agent]:
@@ -246,7 +245,6 @@ async def open_agent(
         environ: The environment in which API keys are looked up.
         store: A store that is already open; it stays open. By default the store of the file is
             opened, and closed at the end.
-        on_retry_wait: Called for each wait before a model call is retried.
         breakers: Circuit breakers that pause calls to a provider after repeated failures.
         served: All agents of the same server by their files. Sandboxes also protect their files.
 
@@ -262,7 +260,7 @@ async def open_agent(
     system = load_system_prompt(spec, folder)
     async with AsyncExitStack() as stack:
         with name_missing_settings_of_file():
-            provider = _build_provider(spec.model, environ, on_retry_wait, breakers)
+            provider = _build_provider(spec.model, environ, breakers)
         stack.push_async_callback(provider.close)
         summariser = _build_summariser(spec, provider.dialect, environ, breakers)
         options = build_context_options(spec, system, provider.dialect)
@@ -284,7 +282,6 @@ async def open_agent(
             tools=tools,
             environ=environ,
             summariser=summariser,
-            on_retry_wait=on_retry_wait,
             breakers=breakers,
             spending_ledger=find_spending_ledger(store) if spec.cost.ceilings else None,
         )
@@ -477,7 +474,6 @@ def name_missing_settings_of_file() -> Generator[None]:
 def _build_provider(
     model: ModelSpec,
     environ: Mapping[str, str],
-    on_retry_wait: OnRetryWait = ignore_retry_wait,
     breakers: CircuitBreakers | None = None,
 ) -> Provider:
     provider = create_provider(
@@ -495,7 +491,7 @@ def _build_provider(
     provider = with_masked_errors(provider, build_secret_mask(environ, model.api_key))
     if breakers is not None:
         provider = with_circuit_breaker(provider, _find_breaker(breakers, model, provider.dialect))
-    return with_retries(provider, on_wait=on_retry_wait)
+    return with_retries(provider)
 
 
 def _find_breaker(breakers: CircuitBreakers, model: ModelSpec, dialect: str) -> CircuitBreaker:

@@ -36,9 +36,7 @@ async def open_api_keys(location: str) -> AsyncGenerator[ApiKeyStore]:
         if error.name not in ("psycopg", "psycopg_pool"):
             raise
         raise StoreUnavailable(FLEET_PACKAGES_HINT) from error
-    connections = await ConnectionPool.open(
-        location, min_size=1, max_size=1, wait=10.0, purpose="keys"
-    )
+    connections = await ConnectionPool.open(location, max_size=1, wait=10.0, purpose="keys")
     try:
         yield ApiKeyStore(PostgresTransactions(connections.borrow))
     finally:

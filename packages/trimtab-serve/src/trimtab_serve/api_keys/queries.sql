@@ -7,14 +7,15 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: find
 SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
-FROM trimtab.api_keys WHERE sha256 = $1;
+FROM trimtab.api_keys WHERE sha256 = ANY ($1::bytea[]);
 
 -- name: revoke
 DELETE FROM trimtab.api_keys WHERE name = CAST($1 AS text);
 
 -- name: list
 SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
-FROM trimtab.api_keys ORDER BY created_at, name;
+FROM trimtab.api_keys WHERE CAST($1 AS text) IS NULL OR tenant = CAST($1 AS text)
+ORDER BY created_at, name LIMIT $2;
 
 -- name: expiring
 SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at

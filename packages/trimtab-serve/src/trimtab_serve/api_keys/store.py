@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -14,6 +14,7 @@ from trimtab_serve.queue.transactions import Transaction, Transactions
 _QUERIES = split_named_queries(
     files("trimtab_serve.api_keys").joinpath("queries.sql").read_text(encoding="utf-8")
 )
+ALL_KEYS = 1_000_000_000
 
 
 class ApiKeyStore:
@@ -34,16 +35,21 @@ class ApiKeyStore:
 
     async def find(self, sha256: bytes) -> ApiKey | None:
         """Return the key with this hash, even if it has expired."""
-        rows = await self._transactions.fetch(_QUERIES["find"], sha256)
-        return _key_from_row(rows[0]) if rows else None
+        return (await self.find_many([sha256])).get(sha256)
+
+    async def find_many(self, hashes: Sequence[bytes]) -> dict[bytes, ApiKey]:
+        """Return the keys with these hashes, by hash, with one query."""
+        rows = await self._transactions.fetch(_QUERIES["find"], [*hashes])
+        keys = [_key_from_row(row) for row in rows]
+        return {key.sha256: key for key in keys}
 
     async def revoke(self, name: str) -> bool:
         """Remove a key. Return False if it does not exist."""
         return bool(await self._execute("revoke", name))
 
-    async def list(self) -> list[ApiKey]:
-        """Return all keys, oldest first."""
-        rows = await self._transactions.fetch(_QUERIES["list"], many=True)
+    async def list(self, *, tenant: str | None = None, limit: int = ALL_KEYS) -> list[ApiKey]:
+        """Return the keys of a tenant, or of all, oldest first."""
+        rows = await self._transactions.fetch(_QUERIES["list"], tenant, limit, many=True)
         return [_key_from_row(row) for row in rows]
 
     async def list_expiring(self, now: float, *, limit: int) -> list[ApiKey]:

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 
 from trimtab.dialects.media import AcceptedMedia, validate_and_convert_media
 from trimtab.engine.log.message import Media, MediaKind, Message, Part, Text
+from trimtab.engine.text.quoting import indent_lines
 from trimtab.errors import UnsupportedMedia
-from trimtab_serve.channels.inbound_text import (
-    indent_lines,
-    quote_in_notice,
-    remove_invisible_characters,
-)
+from trimtab_serve.channels.inbound_text import quote_in_notice, remove_invisible_characters
 
 TEXT_MIME_PREFIXES = ("text/", "application/json", "application/xml", "application/x-yaml")
 """Prefixes of media types whose files are read as text."""
@@ -67,12 +64,11 @@ async def build_user_message(
     accepted_media: AcceptedMedia,
     max_bytes: int,
     files_allowed: bool = True,
-    is_group: bool,
 ) -> tuple[Message, str]:
     """Return the message for the agent, and a text for the sender about refused files.
 
     `max_bytes` is the limit of one file. Without `files_allowed`, no file is fetched, and only the
-    message mentions them. In a group, the text of files is indented as that of messages is.
+    message mentions them. The text of a file is indented, because others may have written it.
     """
     parts: list[Part] = [Text(text=text)] if text else []
     refusals: list[str] = []
@@ -81,7 +77,7 @@ async def build_user_message(
             parts.append(Text(text=f"[{file.kind}: not taken from this sender]"))
             continue
         part_or_refusal = await convert_file_to_message_part(
-            file, accepted_media=accepted_media, max_bytes=max_bytes, is_group=is_group
+            file, accepted_media=accepted_media, max_bytes=max_bytes
         )
         parts.append(part_or_refusal.part)
         if part_or_refusal.refusal:
@@ -91,7 +87,7 @@ async def build_user_message(
 
 
 async def convert_file_to_message_part(
-    file: FetchableChatFile, *, accepted_media: AcceptedMedia, max_bytes: int, is_group: bool
+    file: FetchableChatFile, *, accepted_media: AcceptedMedia, max_bytes: int
 ) -> FileConversion:
     """Convert a file. If it is refused, the model and the sender read why. Never raises."""
     name = quote_in_notice(remove_invisible_characters(file.name or ""))
@@ -114,8 +110,8 @@ async def convert_file_to_message_part(
         )
     if is_text:
         title = f"{file.kind} {name}" if name else file.kind
-        text = f"[{title}]\n{data.decode('utf-8', 'replace')}"
-        return FileConversion(part=Text(text=indent_lines(text) if is_group else text))
+        text = indent_lines(data.decode("utf-8", "replace"))
+        return FileConversion(part=Text(text=f"[{title}]\n{text}"))
     assert kind is not None  # noqa: S101 - what is neither has been refused
     whole = Media(kind=kind, mime=mime, data=base64.b64encode(data).decode())
     try:

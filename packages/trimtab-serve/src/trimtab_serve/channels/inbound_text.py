@@ -2,7 +2,8 @@
 
 In a group, a message begins with its sender: `Ada (4242): hello`. The platform assigns the id, so
 nobody else can have it, while everybody can choose the name. The further lines of what a member
-wrote are indented. So a line that is not indented is never a member's own.
+wrote are indented. So a line that is not indented is never a member's own. In a private chat, what
+is forwarded is indented, and so is the text of a file: others may have written it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+
+from trimtab.engine.text.quoting import collapse_whitespace, indent_further_lines, indent_lines
 
 EDITED_NOTICE = "[A message was edited. It now says:]"
 """Precedes an edited message."""
@@ -26,12 +29,6 @@ _NOTICE_MARKS = str.maketrans("[]［］“”„‟＂", "()()" + "'" * 5)
 """Replacements of characters that begin or end a notice or a quote in it."""
 _BLANK_SIGNS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f]")
 """Characters that look like nothing, although Unicode has other categories for them."""
-_INDENTED_LINE_START = "\n  "
-
-
-def collapse_whitespace(text: str) -> str:
-    """Return a text on one line."""
-    return " ".join(text.split())
 
 
 def quote_in_notice(text: str) -> str:
@@ -54,11 +51,6 @@ def format_sender(name: str | None, sender_id: int | None) -> str:
     return short if sender_id is None else f"{short} ({sender_id})"
 
 
-def indent_lines(text: str) -> str:
-    """Return a text with all lines indented but the first."""
-    return _INDENTED_LINE_START.join(text.splitlines())
-
-
 def format_reply_quote(quoted_text: str, author: str | None) -> str:
     """Return the line that quotes the message replied to. Empty if that has no text.
 
@@ -73,18 +65,27 @@ def format_reply_quote(quoted_text: str, author: str | None) -> str:
 
 def format_poll(question: str, options: Iterable[str]) -> str:
     """Return a poll as text."""
-    return f"[poll: {question} ({'; '.join(options)})]"
+    return f"[poll: {quote_in_notice(question)} ({'; '.join(map(quote_in_notice, options))})]"
 
 
 def format_inbound_text(
-    lines: Sequence[str], *, notices: Sequence[str] = (), sender: str | None, edited: bool
+    lines: Sequence[str],
+    *,
+    notices: Sequence[str] = (),
+    sender: str | None,
+    edited: bool,
+    forwarded: bool,
 ) -> str:
     """Return the whole text of a message: what the platform says about it, then its own lines.
 
-    `sender` is None in a private chat, because the agent knows the sender there.
+    `sender` is None in a private chat, because the agent knows the sender there. What others wrote
+    is indented there as well.
     """
     text = "\n".join(lines)
     if sender is not None:
-        text = f"{sender}: {indent_lines(text)}"
+        text = f"{sender}: {indent_further_lines(text)}"
+    elif forwarded and text:
+        text = indent_lines(text)
     head = [EDITED_NOTICE] if edited else []
-    return "\n".join(filter(None, [*head, *notices, text]))
+    mark = [FORWARDED_NOTICE] if forwarded else []
+    return "\n".join(filter(None, [*head, *mark, *notices, text]))

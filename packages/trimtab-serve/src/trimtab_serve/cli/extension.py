@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from trimtab.stores.base import Store
 
 COMMANDS = {
-    "demo": (
-        "trimtab_serve.cli.demo:demo_command",
-        "Watch a long conversation in a small window. Needs no key.",
-    ),
     "init": ("trimtab_serve.cli.init:init_command", "Write a working agent into a folder."),
     "doctor": (
         "trimtab_serve.cli.doctor:doctor_command",
@@ -32,17 +28,13 @@ COMMANDS = {
         "trimtab_serve.cli.personal_data:tenant",
         "Export or erase all data of a tenant.",
     ),
-    "move": (
-        "trimtab_serve.cli.move:move_command",
-        "Move sessions to another database.",
-    ),
     "erasures": ("trimtab_serve.cli.personal_data:erasures_command", "List past erasures."),
     "schema": (
         "trimtab_serve.cli.schema:print_schema_command",
         "Print the JSON Schema of agent.yaml.",
     ),
 }
-COMMANDS_RUNNING_TOOLS = ("chat", "demo", "doctor", "serve")
+COMMANDS_RUNNING_TOOLS = ("chat", "doctor", "serve")
 """Commands that start an agent's tools."""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -15,12 +16,14 @@ import typer
 from trimtab.cli.lazy import TYPER_SETTINGS
 from trimtab.cli.store_command import (
     UNSET_STORE,
+    ImplicitStoreLocation,
     JsonOption,
     StoreOption,
     describe_store,
     report_known_errors,
     show_progress_if_slow,
 )
+from trimtab.cli.text_format import join_names
 
 if TYPE_CHECKING:
     from trimtab_serve.api_keys.store import ApiKeyStore
@@ -29,6 +32,8 @@ T = TypeVar("T")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")]
 MAX_NAMED_KEYS = 8
 """Keys to list in the error when a name is not found."""
+MAX_SHOWN_KEYS = 1_000
+"""Keys that the table shows: the newest. A table of 100,000 takes a minute and a half."""
 _DURATION_PATTERN = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _DURATION_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -79,10 +84,11 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
     as_json: JsonOption = False,
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
-    from trimtab.cli.text_format import join_names
     from trimtab_serve.api_keys.api_key import create_api_key
 
     with report_known_errors():
+        if isinstance(store, ImplicitStoreLocation):
+            _check_agents(agent or ())
         ends = None if expires is None else parse_expiry(expires, datetime.now(UTC))
         text, key = create_api_key(
             name,
@@ -115,7 +121,11 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
 
 
 @keys.command("list")
-def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False) -> None:
+def list_api_keys(
+    tenant: Annotated[str | None, typer.Option(help="Only the keys of this tenant.")] = None,
+    store: StoreOption = UNSET_STORE,
+    as_json: JsonOption = False,
+) -> None:
     """List the keys of a store, when they expire and when each was last used."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -124,7 +134,7 @@ def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False)
     from trimtab.cli.store_command import make_output_console
     from trimtab.cli.text_format import escape_control_characters, format_age
 
-    api_keys = _with_api_keys(store, "reading keys", lambda keys: keys.list())
+    api_keys = _with_api_keys(store, "reading keys", lambda keys: keys.list(tenant=tenant))
     now = datetime.now(UTC).timestamp()
     if as_json:
         rows = [
@@ -143,15 +153,16 @@ def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False)
         typer.echo(json.dumps(rows))
         return
     if not api_keys:
+        whose = "" if tenant is None else f" of tenant {tenant}"
         typer.echo(
-            f"no keys in {describe_store(store)} yet; create one: trimtab keys create NAME",
+            f"no keys{whose} in {describe_store(store)} yet; create one: trimtab keys create NAME",
             err=True,
         )
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in ("key", "role", "tenant", "agents", "made", "expires", "last used"):
         table.add_column(title)
-    for key in api_keys:
+    for key in api_keys[-MAX_SHOWN_KEYS:]:
         opens = (key.tenant, "all" if key.agents is None else ", ".join(key.agents))
         cells = (
             *(key.name, key.role, *(("–", "–") if key.role == "metrics" else opens)),
@@ -161,6 +172,30 @@ def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False)
         )
         table.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
     make_output_console().print(table)
+    if (hidden_count := len(api_keys) - MAX_SHOWN_KEYS) > 0:
+        typer.echo(
+            f"{hidden_count:,} older keys are not shown: name a tenant with --tenant, or print "
+            "all with --json",
+            err=True,
+        )
+
+
+def _check_agents(names: Sequence[str]) -> None:
+    """Raise `LookupError` for an agent that no file here describes.
+
+    Without such a file, as on a machine of the operator's, nothing is known of the agents.
+    """
+    from trimtab_serve.agent.config.agent_name import read_agent_name
+
+    agent_files = [*Path().glob("*.yaml"), *Path().glob("*/agent.yaml")]
+    known_names = {name for file in agent_files if (name := read_agent_name(file)) is not None}
+    unknown_names = [name for name in names if name not in known_names]
+    if known_names and unknown_names:
+        raise LookupError(
+            f"no agent file here is for {unknown_names[0]}; they are for "
+            f"{join_names(sorted(known_names))}. If its file is elsewhere, name the store with "
+            "--store"
+        )
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
@@ -192,11 +227,10 @@ def format_expiry(expires: float | None, *, expired: bool) -> str:
 @keys.command()
 def revoke(name: NameArgument, store: StoreOption = UNSET_STORE) -> None:
     """Revoke a key. All servers refuse it from now on."""
-    from trimtab.cli.text_format import join_names
 
     async def remove(keys: ApiKeyStore) -> None:
         if not await keys.revoke(name):
-            names = [key.name for key in await keys.list()]
+            names = [key.name for key in await keys.list(limit=MAX_NAMED_KEYS + 1)]
             few = names[:MAX_NAMED_KEYS] + (["more"] if len(names) > MAX_NAMED_KEYS else [])
             raise LookupError(
                 f"{describe_store(store)} has no key called {name}; its keys: "

@@ -133,7 +133,7 @@ seconds."""
 FIRST_RETRY_DELAY_S = 0.1
 MAX_RETRY_DELAY_S = 5.0
 """Seconds before the second attempt, and the maximum before any attempt."""
-RETRYABLE_STATUSES = frozenset({421, 429, 502, 503, 504})
+RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
 """Statuses for which a request is repeated."""
 
 

@@ -29,6 +29,24 @@ class AgentList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantUsage:
+    """What your tenant stores, and its limits."""
+
+    tenant: str
+    """The tenant of your key."""
+    sessions: int
+    """Number of sessions with forks, as of the last count."""
+    max_sessions: int
+    """The limit of that number."""
+    stored_bytes: int
+    """Bytes of all sessions, with waiting messages and dead letters, as of the last count."""
+    max_stored_bytes: int
+    """The limit of that number."""
+    max_session_bytes: int
+    """Bytes that one session may store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
     """A session in a list."""
 

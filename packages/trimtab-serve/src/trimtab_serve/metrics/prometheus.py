@@ -55,7 +55,6 @@ class TurnMetrics:
         self._tools = RunningToolTimers()
         self._began: float | None = None
         self._called: float | None = None
-        self._failed = ""
 
     def __call__(self, event: turn_events.TurnEvent) -> None:
         """Count one event."""
@@ -115,13 +114,12 @@ class TurnMetrics:
         self._called = None
         if call.outcome == OVER_CEILING_KIND:
             return  # it was never made
-        self._failed = call.outcome
         definitions.model_calls.labels(self._model, call.outcome).inc()
         definitions.model_call_duration.labels(self._model).observe(call.seconds)
         self._count_usage(self._model, "reply", call.usage, call.cost)
 
     def _count_retry(self, call: turn_events.ModelCallRetried) -> None:
-        definitions.model_call_retries.labels(self._failed).inc()
+        definitions.model_call_retries.labels(call.kind).inc()
         if call.limit is not None:
             definitions.learned_limits.labels(self._model).inc()
 

@@ -18,6 +18,7 @@ import resource
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import ip_network
 from typing import Any, Protocol
 
 import h11
@@ -71,6 +72,8 @@ class ConnectionLimits:
     """Connections with a running request at the same time."""
     per_address: int
     """The same for one address, or for one IPv6 network."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks that `per_address` does not limit, because many callers share them."""
 
 
 def raise_descriptor_limit() -> int:
@@ -105,7 +108,11 @@ def choose_connection_limits(serve_config: ServeSpec, descriptors: int) -> Conne
         )
         total = possible
     per_address = serve_config.max_connections_per_address or max(1, total // 2)
-    return ConnectionLimits(total=total, per_address=min(per_address, total))
+    return ConnectionLimits(
+        total=total,
+        per_address=min(per_address, total),
+        trusted_proxies=serve_config.trusted_proxies,
+    )
 
 
 class EvictableConnection(Protocol):
@@ -129,6 +136,7 @@ class OpenConnections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         """The maximum numbers of connections."""
+        self._proxies = [ip_network(proxy) for proxy in limits.trusted_proxies]
         self._by_address: dict[str, set[EvictableConnection]] = {}
         self._known_addresses: BoundedDict[str, None] = BoundedDict(MAX_KNOWN_ADDRESSES)
         self._waiting_strangers = _WaitingConnections()
@@ -147,8 +155,8 @@ class OpenConnections:
         self._by_address.setdefault(connection.address, set()).add(connection)
         self._count += 1
         self.mark_waiting(connection)
-        own_most = self.limits.per_address + RESERVED_CONNECTIONS_PER_ADDRESS
-        if len(self._by_address[connection.address]) > own_most:
+        max_open = self._max_per_address(connection.address) + RESERVED_CONNECTIONS_PER_ADDRESS
+        if len(self._by_address[connection.address]) > max_open:
             self._evict_first(self._waiting_by_address[connection.address])
         if self._count > self.limits.total + RESERVED_CONNECTIONS:
             # Strangers keep a few places, or a probe would not be read next to many idle clients.
@@ -174,7 +182,8 @@ class OpenConnections:
         """Return whether a request may run. If so, the connection is kept until `end_request`."""
         if not self._answering[connection] and (
             len(self._answering) >= self.limits.total
-            or self._answering_by_address[connection.address] >= self.limits.per_address
+            or self._answering_by_address[connection.address]
+            >= self._max_per_address(connection.address)
         ):
             return False
         self._answering[connection] += 1
@@ -213,6 +222,13 @@ class OpenConnections:
             connections.pop(connection, None)
             if not connections:
                 del self._waiting_by_address[connection.address]
+
+    def _max_per_address(self, address: str) -> int:
+        if not self._proxies or not address:
+            return self.limits.per_address
+        network = ip_network(address)
+        is_proxy = any(network.overlaps(proxy) for proxy in self._proxies)
+        return self.limits.total if is_proxy else self.limits.per_address
 
     def _evict_first(self, waiting: _WaitingConnections) -> None:
         first = next(iter(waiting))  # there is one: the newcomer waits as well

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
+from ipaddress import ip_network
 from typing import Any, cast
 
 import uvicorn
@@ -23,6 +24,8 @@ from trimtab_serve.process.http_connections import (
     get_descriptor_limit,
 )
 
+LOOPBACK_ADDRESSES = ("127.0.0.1", "::1")
+"""Where a reverse proxy on this machine calls from."""
 LISTEN_BACKLOG = 2_048
 """Maximum number of connections that wait to be accepted."""
 ACCEPT_BATCH = 16
@@ -93,8 +96,20 @@ def build_http_server(
             backlog=ACCEPT_BATCH,
             timeout_graceful_shutdown=int(drain_seconds) + SHUTDOWN_GRACE_S,
             timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
+            forwarded_allow_ips=list_forwarding_networks(limits.trusted_proxies),
         )
     )
+
+
+def list_forwarding_networks(trusted_proxies: Sequence[str]) -> list[str]:
+    """Return the networks whose `X-Forwarded-For` counts, as a listener on IPv6 sees them too."""
+    networks = [ip_network(proxy) for proxy in (*LOOPBACK_ADDRESSES, *trusted_proxies)]
+    mapped = [
+        f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+        for network in networks
+        if network.version == 4
+    ]
+    return [*map(str, networks), *mapped]
 
 
 def build_listener_url(listener: socket.socket) -> str:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from trimtab.errors import SessionMoved, StaleOwner, StoreUnavailable
+from trimtab.errors import StaleOwner, StoreUnavailable
 from trimtab.observe import instrument
 from trimtab.session import Session
 from trimtab.session.model_summaries import summarise_session_logging_errors
@@ -114,7 +114,7 @@ class TurnAndSummaryJobHandlers:
                     )
             if payload.interrupted:
                 await self._queue.end_interruptions(payload)
-        except (AgentNotServed, SessionMoved, StoreUnavailable) as error:
+        except (AgentNotServed, StoreUnavailable) as error:
             # The next turn requests it again.
             log.warning("summary of session %s failed: %s", payload.session, error)
 
@@ -130,9 +130,9 @@ class TurnAndSummaryJobHandlers:
     ) -> None:
         """Retry later or abandon the turn. Return when the decision is stored."""
         match error:
-            case StaleOwner() | SessionMoved():
-                # Another process has the turn now, or moves the session. If that is not a worker,
-                # our job still has to run.
+            case StaleOwner():
+                # Another process has the turn now. If that is not a worker, our job still has to
+                # run.
                 log.info(
                     "turn of session %s was taken over by another process: %s",
                     payload.session,

@@ -49,13 +49,18 @@ class LoopHealth:
             await asyncio.sleep(TICK_S)
 
     def log_stall(self) -> None:
-        """Log the stack of the loop's thread once for each stall."""
+        """Log the stack of the loop's thread once for each stall.
+
+        A loop that has not begun does not stall: the process is still starting.
+        """
+        if self._loop is None:
+            return
         if self.stalled_s < LOGGED_STALL_S or self._logged_stall_at == self._ran_at:
             return
         self._logged_stall_at = self._ran_at
         # As documented in spite of its name.
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        task = asyncio.current_task(self._loop) if self._loop is not None else None
+        task = asyncio.current_task(self._loop)
         log.warning(
             "the event loop has not run for %.0f s; it is in %s:\n%s",
             self.stalled_s,

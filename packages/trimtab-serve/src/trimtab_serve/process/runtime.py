@@ -137,7 +137,11 @@ async def _open_on_files(
         await abandon_interrupted_turn(queue, session, interrupted_turns.times[session])
     counters = SqliteUsageCounters(queue.database, store)
     await counters.synchronise()
-    limits = service.tenant_limits = TenantLimits(counters, agent_set.serve_config.tenant_limits)
+    limits = service.tenant_limits = TenantLimits(
+        counters,
+        agent_set.serve_config.tenant_limits,
+        agent_set.serve_config.limits_by_tenant,
+    )
     service.delete_hooks.append(limits.forget)
     turn_runner = LocalTurnRunner(
         service,
@@ -198,7 +202,9 @@ async def _open_on_database(
         erasure_records=PostgresErasureRecords(queue.borrow_connection),
     )
     limits = service.tenant_limits = TenantLimits(
-        PostgresUsageCounters(queue.borrow_connection), agent_set.serve_config.tenant_limits
+        PostgresUsageCounters(queue.borrow_connection),
+        agent_set.serve_config.tenant_limits,
+        agent_set.serve_config.limits_by_tenant,
     )
     live.on_stop_requested = service.stop_local_turn
     live.on_pause_requested = service.pause_local_turn

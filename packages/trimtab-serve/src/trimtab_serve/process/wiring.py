@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trimtab_serve.agent.config.spec import AgentSpec, ScheduleToolSpec
+from trimtab_serve.agent.tools.permissions.rules import build_permission_rules
 from trimtab_serve.channels.base import Channel
 from trimtab_serve.process.loading import AgentSetSpec
 from trimtab_serve.queue.address import parse_session_address
@@ -38,7 +40,9 @@ async def create_configured_channels(
         if member.spec.discord is not None:
             channels.append((name, _open_discord(service, name, member.spec.discord)))
     if scheduled_agents := [
-        name for name, member in agent_set.members.items() if _needs_schedules(member.spec)
+        name
+        for name, member in agent_set.members.items()
+        if member.spec.schedules or _find_schedule_tool_spec(member.spec) is not None
     ]:
         channels.append(
             (ALL_AGENTS, await _open_schedule_channel(agent_set, service, scheduled_agents, now))
@@ -120,9 +124,8 @@ def _open_discord(service: AgentService, name: str, config: Any) -> Channel:
         ) from error
 
 
-def _needs_schedules(spec: Any) -> bool:
-    """Return whether users can ask the agent for reminders in a chat, or its file has schedules."""
-    return bool(spec.schedules or spec.telegram or spec.discord)
+def _find_schedule_tool_spec(spec: AgentSpec) -> ScheduleToolSpec | None:
+    return next((tool for tool in spec.tools.values() if isinstance(tool, ScheduleToolSpec)), None)
 
 
 async def _open_schedule_channel(
@@ -134,8 +137,10 @@ async def _open_schedule_channel(
 
     schedules = ScheduleStore(service.queue.transactions)
     service.schedules = schedules
-    if service.tenant_limits is not None:
-        schedules.access.check_storage = service.tenant_limits.check_message
+    schedule_limit = None
+    if (limits := service.tenant_limits) is not None:
+        schedules.access.check_storage = limits.check_message
+        schedule_limit = limits.schedule_limit
     service.delete_hooks.append(schedules.forget_session)
     service.erase_hooks.append(build_erased_call_schedules_hook(schedules))
     channel = ScheduleRunner(schedules, agents)
@@ -147,15 +152,16 @@ async def _open_schedule_channel(
                 schedules, name, agent_set.members[name].spec.schedules, now=now
             )
             agent = service.agents[name]
-            agent.tools = [
-                *agent.tools,
-                *build_schedule_tools(
+            if (tool_spec := _find_schedule_tool_spec(agent.spec)) is not None:
+                tools = build_schedule_tools(
                     schedules,
                     service.queue,
                     on_added=channel.wake,
-                    tenant_limit=agent_set.serve_config.tenant_limits.schedules,
-                ),
-            ]
+                    tenant_limit=schedule_limit,
+                    rules=build_permission_rules(tool_spec),
+                    redact=agent.redact,
+                )
+                agent.tools = [*agent.tools, *tools]
     except BaseException:
         await channel.close()
         raise

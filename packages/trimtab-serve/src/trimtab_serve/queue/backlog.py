@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 COUNT_VALID_S = 1.0
 """Seconds for which a count is valid. Messages that arrive here meanwhile are added."""
@@ -13,6 +14,14 @@ FULL_COUNT_VALID_S = 0.02
 shrinks."""
 MAX_CACHED_COUNTS = 1_000
 """Maximum number of cached counts."""
+
+
+class CountWaiting(Protocol):
+    """`MessageQueue.depth`."""
+
+    async def __call__(self, prefix: str, *, limit: int) -> int:
+        """Return the number of waiting messages."""
+        ...
 
 
 @dataclass(slots=True)
@@ -30,7 +39,7 @@ class BacklogEstimator:
 
     def __init__(
         self,
-        count_waiting_in_queue: Callable[[str], Awaitable[int]],
+        count_waiting_in_queue: CountWaiting,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -50,7 +59,7 @@ class BacklogEstimator:
                 last_count.counted >= limit and age < FULL_COUNT_VALID_S
             ):
                 return waiting
-        count = _Count(await self._count_waiting(prefix), 0, now)
+        count = _Count(await self._count_waiting(prefix, limit=limit), 0, now)
         if len(self._counts) >= MAX_CACHED_COUNTS:
             self._counts = {
                 name: one for name, one in self._counts.items() if now - one.at < COUNT_VALID_S

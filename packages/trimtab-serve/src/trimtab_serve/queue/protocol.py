@@ -18,6 +18,8 @@ from trimtab_serve.queue.transactions import Transactions
 MAX_INTERRUPTIONS = 3
 """How often in a row the process of a turn may vanish or stall. Then the turn is the likely cause,
 and its messages become dead letters."""
+MAX_COUNTED_MESSAGES = 100_000
+"""Waiting messages after which a queue stops to count."""
 ERASED_DETAILS_TEXT = "the details were erased together with a message"
 
 
@@ -131,9 +133,9 @@ class MessageQueue(ErasableQueue, Protocol):
         """
         ...
 
-    async def depth(self, prefix: str = "") -> int:
+    async def depth(self, prefix: str = "", *, limit: int = MAX_COUNTED_MESSAGES) -> int:
         """Return the number of waiting messages in sessions with this prefix. Dead letters do not
-        count."""
+        count. A queue may stop to count at `limit`."""
         ...
 
     async def oldest_waiting_at(self) -> float | None:

@@ -1,4 +1,4 @@
-"""The channel of schedules: each due run becomes a message, as if a user had written it."""
+"""The channel of schedules: each due run becomes a message."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from trimtab_serve.metrics.recording import count_schedule_run
 from trimtab_serve.queue.messages import OutboundMessage
-from trimtab_serve.schedules.schedule import MAX_CLOCK_LEAD_S, corrected_schedule
+from trimtab_serve.schedules.schedule import MAX_CLOCK_LEAD_S, Schedule, corrected_schedule
 from trimtab_serve.schedules.store import ScheduleNotPosted, ScheduleStore
+from trimtab_serve.schedules.triggers import format_time_in_zone
 from trimtab_serve.service.delivery import Undeliverable
 
 SCHEDULE_POLL_S = 15.0
@@ -27,6 +28,11 @@ MAX_CORRECTED_SCHEDULES = 100_000
 """Maximum number of schedules of one agent that a check reads."""
 
 log = logging.getLogger("trimtab.schedules")
+
+
+def _format_due_time(schedule: Schedule) -> str:
+    zone = schedule.trigger.timezone
+    return "-" if schedule.next_run_at is None else format_time_in_zone(schedule.next_run_at, zone)
 
 
 class ScheduleRunner:
@@ -89,7 +95,7 @@ class ScheduleRunner:
             if ran is None:
                 break
             count_schedule_run("ran")
-            log.info("ran schedule %s, which was due at %s", ran.id, ran.next_run_at)
+            log.info("ran schedule %s, which was due at %s", ran.id, _format_due_time(ran))
         coming = await self._schedules.next_due(self._agents, excluding=aside)
         if coming is None:
             return self._poll_s
@@ -118,8 +124,8 @@ class ScheduleRunner:
                         "schedule %s was due next at %s, which a clock that was ahead has set; it "
                         "is due at %s",
                         schedule.id,
-                        schedule.next_run_at,
-                        new_schedule.next_run_at,
+                        _format_due_time(schedule),
+                        _format_due_time(new_schedule),
                     )
         self._corrected_at = monotonic_now
 

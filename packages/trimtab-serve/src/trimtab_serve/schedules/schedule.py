@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from trimtab.engine.log.message import make_text_message
+from trimtab.engine.log.message import SCHEDULE_KEY, Message, Text
+from trimtab.engine.text.quoting import indent_further_lines
 from trimtab_serve.queue.address import parse_session_address
 from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
-from trimtab_serve.schedules.triggers import Trigger, find_next_due_time
+from trimtab_serve.schedules.triggers import Trigger, find_next_due_time, format_time_in_zone
 
 CatchUpPolicy = Literal["skip", "once", "all"]
 ScheduleOrigin = Literal["file", "tool"]
@@ -26,7 +27,7 @@ class Schedule:
     session: str
     """Id of the session in which it runs."""
     message: str
-    """The message that the agent gets, as if a user had written it."""
+    """The message that the agent gets."""
     trigger: Trigger
     """When it is due."""
     origin: ScheduleOrigin
@@ -113,10 +114,20 @@ def corrected_schedule(schedule: Schedule, now: float) -> Schedule:
 
 def build_run_message(schedule: Schedule, due_at: float, now: float) -> InboundMessage:
     """Build the message of a due run. Its key identifies the run, so a run is never posted
-    twice."""
+    twice.
+
+    It is not among the user's words. If the agent has written it, it says so: its text may come
+    from a page that the agent has read.
+    """
+    text = schedule.message
+    if schedule.origin == "tool":
+        time = format_time_in_zone(schedule.created_at, schedule.trigger.timezone)
+        mark = f"[scheduled by you on {time}, not written by the user]"
+        text = f"{mark} {indent_further_lines(text)}"
+    message = Message(role="user", parts=(Text(text=text),), extra={SCHEDULE_KEY: True})
     return InboundMessage(
         session=schedule.session,
-        message=make_text_message("user", schedule.message),
+        message=message,
         key=f"schedule/{schedule.id}/{int(due_at)}",
         at=now,
         route=schedule.route,

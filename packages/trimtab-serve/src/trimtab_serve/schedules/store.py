@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from trimtab.engine.log.event import dump_canonical_json
-from trimtab.errors import SessionMoved, StoreError, TrimtabError
+from trimtab.errors import StoreError, TrimtabError
 from trimtab.stores.named_queries import split_named_queries
 from trimtab_serve.queue.transactions import Transaction, Transactions
 from trimtab_serve.schedules.access import ScheduleAccess, find_tenant_that_needs_key
@@ -219,8 +219,6 @@ class ScheduleStore:
             await transaction.post(
                 [build_run_message(schedule, due, now) for due in verdict.due_times]
             )
-        except SessionMoved as error:
-            raise ScheduleNotPosted(schedule.id, error) from error
         except (StoreError, *self._transactions.errors):
             raise
         except Exception as error:

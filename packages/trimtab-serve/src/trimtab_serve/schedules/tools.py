@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from trimtab.engine.log.redaction import Redact
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
-from trimtab_serve.queue.address import DEFAULT_TENANT, parse_session_address
+from trimtab_serve.agent.tools.permissions.rules import (
+    PermissionGate,
+    PermissionRules,
+    decline_unattended,
+    format_arguments_for_patterns,
+)
+from trimtab_serve.queue.address import parse_session_address
 from trimtab_serve.queue.messages import ReplyRoute
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.schedules.schedule import Schedule
@@ -42,8 +49,8 @@ SCHEDULE_TASK_TOOL: Mapping[str, Any] = {
             "message": {
                 "type": "string",
                 "description": (
-                    "The message you will get, as if the user had written it. Write it so that it "
-                    "can be understood by itself: `Remind me to call Ada about the invoice.`"
+                    "The message you will get, marked as scheduled by you. Write it so that it "
+                    "can be understood by itself: `Remind the user to call Ada.`"
                 ),
             },
             "timezone": {
@@ -83,7 +90,8 @@ class _ScheduleTools:
     clock: Callable[[], float]
     on_added: Callable[[], None]
     limit: int
-    tenant_limit: int | None
+    tenant_limit: Callable[[str], int] | None
+    redact: Redact | None
 
     async def schedule_task(self, invocation: ToolInvocation) -> str:
         number = derive_schedule_number(invocation.key)
@@ -144,7 +152,7 @@ class _ScheduleTools:
         schedule = Schedule(
             id=f"{invocation.session}/{number}",
             session=invocation.session,
-            message=message,
+            message=message if self.redact is None else self.redact(message),
             trigger=trigger,
             origin="tool",
             created_at=now,
@@ -152,10 +160,9 @@ class _ScheduleTools:
             route=await self._find_reply_route(invocation.session),
         )
         try:
-            has_tenant = schedule.session.partition("/")[0] != DEFAULT_TENANT
-            return await self.schedules.add(
-                schedule, limit=self.limit, tenant_limit=self.tenant_limit if has_tenant else None
-            )
+            tenant = schedule.session.partition("/")[0]
+            tenant_limit = None if self.tenant_limit is None else self.tenant_limit(tenant)
+            return await self.schedules.add(schedule, limit=self.limit, tenant_limit=tenant_limit)
         except TooManySchedules as error:
             raise ToolError(str(error)) from None
 
@@ -173,12 +180,20 @@ def build_schedule_tools(
     clock: Callable[[], float] = time.time,
     on_added: Callable[[], None] = lambda: None,
     limit: int = MAX_SCHEDULES_PER_SESSION,
-    tenant_limit: int | None = None,
+    tenant_limit: Callable[[str], int] | None = None,
+    rules: PermissionRules | None = None,
+    redact: Redact | None = None,
 ) -> list[Tool]:
     """Build the tools for a served agent. They call `wake` after each addition.
 
-    `limit` is for each session, and `tenant_limit` for each tenant except `default`.
+    `limit` is for each session, and `tenant_limit` returns that of a tenant. Without `rules` every
+    call is allowed. `redact` redacts what is scheduled.
     """
+    permit = None
+    if rules is not None:
+        permit = PermissionGate(approve=decline_unattended).make_permission_check(
+            rules, lambda call: format_arguments_for_patterns(call.arguments)
+        )
     doing = _ScheduleTools(
         schedules=schedules,
         queue=queue,
@@ -186,14 +201,22 @@ def build_schedule_tools(
         on_added=on_added,
         limit=limit,
         tenant_limit=tenant_limit,
+        redact=redact,
     )
     # A call that is repeated after a crash has the same effect: its key gives the schedule number.
+    runs = {
+        "schedule_task": doing.schedule_task,
+        "list_schedules": doing.list_schedules,
+        "cancel_schedule": doing.cancel_schedule,
+    }
     return [
-        Tool(definition=dict(SCHEDULE_TASK_TOOL), run=doing.schedule_task, on_interrupt="rerun"),
-        Tool(definition=dict(LIST_SCHEDULES_TOOL), run=doing.list_schedules, on_interrupt="rerun"),
         Tool(
-            definition=dict(CANCEL_SCHEDULE_TOOL), run=doing.cancel_schedule, on_interrupt="rerun"
-        ),
+            definition=dict(definition),
+            run=runs[definition["name"]],
+            on_interrupt="rerun",
+            check_permission=permit,
+        )
+        for definition in (SCHEDULE_TASK_TOOL, LIST_SCHEDULES_TOOL, CANCEL_SCHEDULE_TOOL)
     ]
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message
+from trimtab.engine.log.redaction import redacted_message
 from trimtab.errors import LogDamaged, SessionNotFound, TrimtabError
 from trimtab.observe.request_ids import current_request_id, set_request_id
 from trimtab.observe.trace_parents import find_traceparent_of_request, set_traceparent
@@ -35,6 +36,7 @@ from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.backlog import BacklogEstimator
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.queue.rows import encode_inbound_body
 from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.service.erasure_records import ErasureRecords, MemoryErasureRecords
 from trimtab_serve.service.events.bus import EventBus
@@ -125,9 +127,9 @@ class AgentService:
         Return False if the key is known: it is in the queue or in the log. Raises `AgentNotServed`,
         `QueueFull` and `TenantLimitReached`.
         """
-        self.agent_for(inbound.session)
-        if self.tenant_limits is not None:
-            self.tenant_limits.check_message(inbound.session)
+        redact = self.agent_for(inbound.session).redact
+        # It may wait for hours, and copies of the queue are made meanwhile.
+        inbound = replace(inbound, message=redacted_message(inbound.message, redact))
         tenant = inbound.session.partition("/")[0]
         waiting = await self._backlog.estimate(f"{tenant}/", self.max_queued_messages)
         if waiting >= self.max_queued_messages:
@@ -141,12 +143,18 @@ class AgentService:
         traceparent = find_traceparent_of_request()
         if request_id or traceparent:
             inbound = replace(inbound, request_id=request_id, traceparent=traceparent)
-        async with self._admit_large_message(inbound):
+        async with self._admit_to_storage(inbound), self._admit_large_message(inbound):
             is_new = await self.queue.post(inbound)
         if is_new:
             self._backlog.note_arrival(f"{tenant}/")
         count_inbound_message(tenant, "accepted" if is_new else "duplicate")
         return is_new
+
+    def _admit_to_storage(self, inbound: InboundMessage) -> AbstractAsyncContextManager[None]:
+        if self.tenant_limits is None:
+            return nullcontext()
+        size = len(encode_inbound_body(inbound).encode())
+        return self.tenant_limits.admit(inbound.session, size)
 
     @asynccontextmanager
     async def _admit_large_message(self, inbound: InboundMessage) -> AsyncGenerator[None]:

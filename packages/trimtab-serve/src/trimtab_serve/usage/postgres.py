@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
+
+from psycopg.types.numeric import Int8
 
 from trimtab.stores.named_queries import parse_named_queries
 from trimtab.stores.postgres.escaping import compute_session_uuid
@@ -29,15 +31,33 @@ class PostgresUsageCounters:
     async def measure(self, sessions: Collection[SessionAddress]) -> None:
         names = [str(session) for session in sessions]
         tenants = [session.tenant for session in sessions]
-        values = [[*map(compute_session_uuid, names)], names, tenants]
-        await self._execute("measure", values)
+        ids = [*map(compute_session_uuid, names)]
+        async with self._borrow_connection() as connection, connection.transaction():
+            await connection.execute(USAGE_QUERIES["lock_measured"], [ids])
+            await connection.execute(USAGE_QUERIES["measure"], [ids, names, tenants])
+            await connection.execute(USAGE_QUERIES["forget_absent"], [ids])
 
     async def recount(self, session: SessionAddress) -> None:
         await self._execute("recount", [compute_session_uuid(str(session))])
         await self.measure([session])
 
     async def forget(self, session: SessionAddress) -> None:
-        """Do nothing, because the store deletes the row with the session."""
+        await self._execute("forget", [compute_session_uuid(str(session))])
+
+    async def reserve(self, session: SessionAddress, size: int, *, limit: int) -> int | None:
+        name = str(session)
+        values = [compute_session_uuid(name), name, session.tenant, Int8(size), Int8(limit)]
+        async with self._borrow_connection() as connection:
+            cursor = await connection.execute(USAGE_QUERIES["reserve"], values)
+            if cursor.rowcount:
+                return None
+        totals = (await self.find_totals([session.tenant])).get(session.tenant)
+        return 0 if totals is None else totals.stored_bytes
+
+    async def find_totals(self, tenants: Collection[str]) -> Mapping[str, TenantTotals]:
+        async with self._borrow_connection() as connection:
+            cursor = await connection.execute(USAGE_QUERIES["totals"], [[*tenants]])
+            return _read_totals(await cursor.fetchall())
 
     async def find_full(
         self, *, session_bytes: int, tenant_sessions: int, tenant_bytes: int
@@ -49,15 +69,19 @@ class PostgresUsageCounters:
             tenants = await (await connection.execute(tenants_query)).fetchall()
         return FullStorage(
             session_bytes=dict(sessions),
-            tenants={
-                tenant: TenantTotals(sessions=count, stored_bytes=total_bytes)
-                for tenant, count, total_bytes in tenants
-            },
+            tenants=_read_totals(tenants),
         )
 
     async def _execute(self, query_name: str, parameters: Sequence[Any]) -> None:
         async with self._borrow_connection() as connection:
             await connection.execute(USAGE_QUERIES[query_name], parameters)
+
+
+def _read_totals(rows: Sequence[tuple[Any, ...]]) -> dict[str, TenantTotals]:
+    return {
+        tenant: TenantTotals(sessions=count, stored_bytes=total_bytes)
+        for tenant, count, total_bytes in rows
+    }
 
 
 def _write_numbers(query_name: str, *numbers: int) -> bytes:

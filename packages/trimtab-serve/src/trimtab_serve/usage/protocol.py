@@ -16,7 +16,7 @@ class TenantTotals:
     sessions: int
     """Number of sessions, including forks."""
     stored_bytes: int
-    """Bytes of all of them."""
+    """Bytes of all of them, with the messages that wait and the dead letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,8 @@ class UsageCounters(Protocol):
     """Counts what is stored. Every method may raise `StoreUnavailable`."""
 
     async def measure(self, sessions: Collection[SessionAddress]) -> None:
-        """Count these sessions again. One that does not exist is not counted."""
+        """Count these sessions again, with the messages that wait in them. One that does not exist
+        is not counted."""
         ...
 
     async def recount(self, session: SessionAddress) -> None:
@@ -44,8 +45,19 @@ class UsageCounters(Protocol):
         """Stop counting a session that is deleted."""
         ...
 
+    async def reserve(self, session: SessionAddress, size: int, *, limit: int) -> int | None:
+        """Count bytes of messages that will wait in a session, until it is measured again.
+
+        If its tenant would exceed `limit`, count nothing and return what the tenant stores.
+        """
+        ...
+
     async def find_full(
         self, *, session_bytes: int, tenant_sessions: int, tenant_bytes: int
     ) -> FullStorage:
         """Return which sessions and tenants have reached one of these limits."""
+        ...
+
+    async def find_totals(self, tenants: Collection[str]) -> Mapping[str, TenantTotals]:
+        """Return what these tenants store. A tenant that stores nothing may be missing."""
         ...

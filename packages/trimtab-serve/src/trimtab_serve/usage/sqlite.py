@@ -3,13 +3,14 @@ files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from sqlite3 import Connection
+from typing import Any
 
 from trimtab.stores.files import FileStore
-from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress, parse_session_address
+from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.sqlite.database import Database
-from trimtab_serve.queue.sqlite.queries import SQLITE_QUERIES
+from trimtab_serve.queue.sqlite.queries import SQLITE_QUERIES, encode_name
 from trimtab_serve.usage.protocol import FullStorage, TenantTotals
 
 
@@ -23,14 +24,16 @@ class SqliteUsageCounters:
     async def measure(self, sessions: Collection[SessionAddress]) -> None:
         names = [str(session) for session in sessions]
         sizes = await self._store.measure_sessions(names)
-        rows = [
-            (name, session.tenant, size)
-            for session, name, size in zip(sessions, names, sizes, strict=True)
-            if size
-        ]
 
         def save(connection: Connection) -> None:
-            connection.executemany(SQLITE_QUERIES["save_session_usage"], rows)
+            for session, name, size in zip(sessions, names, sizes, strict=True):
+                query = SQLITE_QUERIES["measure_waiting"]
+                ((_, waiting),) = connection.execute(query, [encode_name(name)])
+                if size or waiting:
+                    row = [name, session.tenant, size + waiting]
+                    connection.execute(SQLITE_QUERIES["save_session_usage"], row)
+                else:
+                    connection.execute(SQLITE_QUERIES["forget_session_usage"], [name])
 
         await self._database.write(save)
 
@@ -50,10 +53,28 @@ class SqliteUsageCounters:
             )
             return FullStorage(
                 session_bytes=dict(sessions.fetchall()),
-                tenants={
-                    tenant: TenantTotals(sessions=count, stored_bytes=total_bytes)
-                    for tenant, count, total_bytes in tenants.fetchall()
-                },
+                tenants=_read_totals(tenants.fetchall()),
+            )
+
+        return await self._database.read(find)
+
+    async def reserve(self, session: SessionAddress, size: int, *, limit: int) -> int | None:
+        def count(connection: Connection) -> int | None:
+            rows = connection.execute(SQLITE_QUERIES["tenant_totals"], [session.tenant]).fetchall()
+            used = rows[0][2] if rows else 0
+            if used + size > limit:
+                return used
+            row = [str(session), session.tenant, size]
+            connection.execute(SQLITE_QUERIES["add_session_usage"], row)
+            return None
+
+        return await self._database.write(count)
+
+    async def find_totals(self, tenants: Collection[str]) -> Mapping[str, TenantTotals]:
+        def find(reader: Connection) -> dict[str, TenantTotals]:
+            query = SQLITE_QUERIES["tenant_totals"]
+            return _read_totals(
+                [row for tenant in tenants for row in reader.execute(query, [tenant])]
             )
 
         return await self._database.read(find)
@@ -66,7 +87,7 @@ class SqliteUsageCounters:
         addresses: dict[str, SessionAddress] = {}
         for name in await self._store.list_session_names():
             address = parse_session_address(name)
-            if address is not None and address.tenant != DEFAULT_TENANT:
+            if address is not None:
                 addresses[name] = address
         rows = await self._database.scan(
             lambda reader: reader.execute(SQLITE_QUERIES["counted_sessions"]).fetchall()
@@ -82,3 +103,10 @@ class SqliteUsageCounters:
             connection.executemany(SQLITE_QUERIES["forget_session_usage"], [(n,) for n in names])
 
         await self._database.write(remove)
+
+
+def _read_totals(rows: Sequence[tuple[Any, ...]]) -> dict[str, TenantTotals]:
+    return {
+        tenant: TenantTotals(sessions=count, stored_bytes=total_bytes)
+        for tenant, count, total_bytes in rows
+    }

@@ -20,7 +20,7 @@ EXTRA_BY_PACKAGE = {
 }
 """The extra to install for each missing package. A command reports its other packages itself."""
 EXTRAS_BY_COMMAND = {
-    "demo": "demo",
+    "demo": "cli",
     "init": "agent",
     "doctor": "agent",
     "models": "cli",
@@ -32,7 +32,6 @@ EXTRAS_BY_COMMAND = {
     "inspect": "cli",
     "user": "serve",
     "tenant": "serve",
-    "move": "serve",
     "erasures": "serve",
     "replay": "cli",
     "hook": "cli",
@@ -75,12 +74,13 @@ def _run_sidecar_without_typer() -> None:
     from argparse import ArgumentParser
 
     from trimtab.sidecar.process import run_on_stdio
+    from trimtab.sidecar.state_file import find_state_folder
 
     parser = ArgumentParser(prog="trimtab")
     parser.add_argument("command", choices=["sidecar"])
     parser.add_argument("--stdio", action="store_true")
     parser.add_argument("--store", default=os.environ.get("TRIMTAB_STORE"))
-    run_on_stdio(store=parser.parse_args().store)
+    run_on_stdio(folder=find_state_folder(os.environ), store=parser.parse_args().store)
 
 
 def explain_missing_package(package: str, command: str = "") -> str:

@@ -11,6 +11,10 @@ from trimtab.cli.extension import find_extension
 from trimtab.cli.lazy import TYPER_SETTINGS, make_lazy_group
 
 LIBRARY_COMMANDS = {
+    "demo": (
+        "trimtab.cli.demo:demo_command",
+        "Watch a long conversation in a small window. Needs no key.",
+    ),
     "models": ("trimtab.cli.models:models_command", "List known models, or explain one."),
     "session": (
         "trimtab.cli.session:session",

@@ -12,6 +12,8 @@ import typer
 from trimtab.cli.sidecar import check_store_option
 from trimtab.cli.stderr_messages import print_error_for_exit
 from trimtab.cli.store_command import format_store_option
+from trimtab.cli.text_format import escape_control_characters
+from trimtab.engine.policy.config import parse_goal
 from trimtab.integrations.session_ids import make_session_id
 from trimtab.sidecar.call import Answer
 from trimtab.sidecar.json_text import JsonText
@@ -29,7 +31,9 @@ def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
         ),
     ] = None,
     policy: Annotated[str, typer.Option(help="The policy.")] = "auto",
-    goal: Annotated[str, typer.Option(help="cost, balanced or quality.")] = "balanced",
+    goal: Annotated[
+        str, typer.Option(help="cost, balanced, quality, or a price such as 1.")
+    ] = "balanced",
     store: Annotated[
         str | None,
         typer.Option(
@@ -48,14 +52,22 @@ def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
     Unless something is hidden, it is printed as it came. What was hidden goes to standard error.
     """
     raw = sys.stdin.buffer.read()
+    if not raw.strip():
+        raise print_error_for_exit(
+            "nothing was piped in; pipe in the body of a model call: trimtab fit < body.json"
+        )
     try:
         text = raw.decode()
-        JsonText(text).read({})
     except UnicodeDecodeError as error:
         raise print_error_for_exit(f"the body is not UTF-8: {error.reason}") from error
+    try:
+        JsonText(text).read({})
     except ValueError as error:
-        raise print_error_for_exit(f"the body is not JSON: {error}") from error
-    options = {"context_window": window, "policy": policy, "goal": goal}
+        raise print_error_for_exit(f"the body is not JSON: {_explain(text, error)}") from error
+    try:
+        options = {"context_window": window, "policy": policy, "goal": parse_goal(goal)}
+    except ValueError as error:
+        raise print_error_for_exit(str(error)) from error
     fields = {"conversation": conversation, "options": options, "dialect": dialect}
     answer = _fit(f'{json.dumps(fields)[:-1]}, "body": {text}}}', store)
     if "error" in answer.fields:
@@ -69,6 +81,17 @@ def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
         name = shlex.quote(make_session_id(conversation))
         place = format_store_option(store)
         typer.echo(f"read it: trimtab session recall {name} HANDLE{place}", err=True)
+
+
+def _explain(body: str, error: ValueError) -> str:
+    """Say in which line and column of the body the fault is."""
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as fault:
+        return f"{fault.msg}, at line {fault.lineno}, column {fault.colno}"
+    except RecursionError:
+        pass
+    return str(error)
 
 
 def _fit(call: str, store: str | None) -> Answer:
@@ -90,6 +113,6 @@ def _print_outcome(fields: Any) -> None:
             err=True,
         )
     if problem := fields["fault"] or fields["why"]:
-        typer.echo(f"trimtab: {problem}", err=True)
+        typer.echo(f"trimtab: {escape_control_characters(problem)}", err=True)
     if fields["managed"]:
         typer.echo(f"{fields['used']:,} of {fields['limit']:,} tokens", err=True)

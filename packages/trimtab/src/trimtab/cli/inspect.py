@@ -21,7 +21,7 @@ from trimtab.cli.store_command import (
     require_session_position,
     show_progress_if_slow,
 )
-from trimtab.cli.text_format import format_count
+from trimtab.cli.text_format import escape_control_characters, format_count
 from trimtab.inspect.index_page import IndexedSession, index_session, render_index
 from trimtab.inspect.page import render_page
 from trimtab.inspect.sources import (
@@ -36,6 +36,7 @@ from trimtab.inspect.sources import (
 from trimtab.inspect.timeline import Timeline
 from trimtab.replay.readers.json_files import UnreadableRecording
 from trimtab.stores.factory import is_database_address, open_store
+from trimtab.stores.files.disk import resolve_folder
 
 DEFAULT_SESSIONS = 200
 """Pages that the command writes for a folder."""
@@ -83,7 +84,7 @@ def inspect_command(
         )
     if html is None:
         webbrowser.open(page.resolve().as_uri())
-    typer.echo(str(page))
+    typer.echo(escape_control_characters(str(page)))
 
 
 def _find_path(session: str | None) -> Path | None:
@@ -134,7 +135,7 @@ async def _is_stored(location: str, session: str) -> bool:
 
 
 def _has_store(location: str) -> bool:
-    return is_database_address(location) or Path(location).is_dir()
+    return is_database_address(location) or resolve_folder(location).is_dir()
 
 
 async def _write_newest_log(html: Path | None, *, redacted: bool) -> Path:
@@ -173,7 +174,7 @@ async def _write_logs(
 
 def _read_log(file: Path, *, redacted: bool) -> Iterator[Timeline]:
     def tell(error: UnreadableRecording) -> None:
-        typer.echo(f"skipped: {error}", err=True)
+        typer.echo(escape_control_characters(f"skipped: {error}"), err=True)
 
     return read_file_timelines(file, tell, redacted=redacted)
 

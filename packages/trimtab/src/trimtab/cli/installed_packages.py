@@ -51,7 +51,7 @@ def find_package_versions(extra: str) -> dict[str, str | None]:
 def require_packages(user: str, packages: Sequence[str], *, extra: str) -> None:
     """End the command if packages are missing. The error names all of them and the extra.
 
-    `user` is what needs them, as the error says it: `the demo`. `packages` are names to import.
+    `user` is what needs them, as the error says it: `the server`. `packages` are names to import.
     """
     from importlib.util import find_spec
 

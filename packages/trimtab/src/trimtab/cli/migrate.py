@@ -11,10 +11,9 @@ import typer
 
 from trimtab.cli.extension import find_extension, read_local_agent_store_location
 from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
-from trimtab.errors import StoreError
+from trimtab.errors import MissingPackageError, StoreError
 from trimtab.stores.factory import is_database_address
 
-POSTGRES_PACKAGES_HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
 NO_DATABASE_TEXT = (
     "no database is named; use --database, the environment variable TRIMTAB_DATABASE or "
     "DATABASE_URL, or `store` under `session` in agent.yaml"
@@ -45,11 +44,7 @@ def migrate_command(
     """Upgrade a PostgreSQL database to this release. Safe to repeat and to run in parallel."""
     try:
         names = asyncio.run(_run_migrations(database or _default_database(), plan=plan))
-    except ModuleNotFoundError as error:
-        if error.name not in ("psycopg", "psycopg_pool"):
-            raise
-        raise print_error_for_exit(POSTGRES_PACKAGES_HINT) from error
-    except (StoreError, ValueError) as error:
+    except (MissingPackageError, StoreError, ValueError) as error:
         raise print_error_for_exit(str(error)) from error
     if as_json:
         typer.echo(json.dumps({"missing" if plan else "applied": names}))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.text_format import format_count, join_names
+from trimtab.cli.text_format import escape_control_characters, format_count, join_names
 from trimtab.replay.locations import list_client_logs, list_recording_files
 
 
@@ -64,9 +64,9 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
         _require_existing(places)
         files = [file for path in places for file in list_recording_files(path)]
     except ValueError as error:
-        typer.echo(f"trimtab replay: {error}", err=True)
+        typer.echo(escape_control_characters(f"trimtab replay: {error}"), err=True)
         raise typer.Exit(2) from error
-    typer.echo(_describe_files(places, files), err=True)
+    typer.echo(escape_control_characters(_describe_files(places, files)), err=True)
     from trimtab.cli.replay_study import ReplayOptions, run_replay
 
     options = ReplayOptions(

@@ -265,8 +265,9 @@ def _list_policy_lines(screen: Screen) -> list[str]:
         *_format_policy_table(screen),
         "",
         (
-            "Still visible: of the names and paths that the agent used again, those that it would "
-            "still have seen. The rest it can read back, and the cost includes that."
+            "Still visible, of what the agent took from earlier messages: names and paths; old "
+            "texts that its edits quote; runs of four words that it copied from far back. The rest "
+            "it can read back, and the cost includes that for names."
         ),
     ]
     if savings.error is not None:
@@ -292,12 +293,16 @@ def _format_policy_table(screen: Screen) -> list[str]:
     savings, total = screen.savings, screen.payments.total
     is_paid = bool(total.total) and savings.sessions >= len(total.sessions)
     base = total.total if is_paid else savings.everything
-    heads = ["", "cost", "saved (95 % interval)", "still visible"]
-    rows = [["everything, as sent", _dollars(base), "", ""]]
+    heads = ["", "cost", "saved (95 % interval)", "still visible: names", "edits", "copies"]
+    rows = [["everything, as sent", _dollars(base), "", "", "", ""]]
     for one in savings.policies:
         interval = f"{_percent(one.saved)} ({_percent(one.low)} to {_percent(one.high)})"
-        visible = "" if one.visible is None else _percent(one.visible, 1)
-        rows.append([one.policy, _dollars(base * (1 - one.saved)), interval, visible])
+        visible_edits = None if one.hidden_edits is None else 1 - one.hidden_edits
+        needs = [
+            "–" if share is None else _percent(share, 1)
+            for share in (one.visible, visible_edits, one.far_4grams)
+        ]
+        rows.append([one.policy, _dollars(base * (1 - one.saved)), interval, *needs])
     refusals = [savings.refused, *(one.refused for one in savings.policies)]
     if any(refusals):
         heads.append("calls that did not fit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.engine.policy.config import GOALS
+from trimtab.engine.policy.config import GOALS, Goal, parse_goal
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.runner import EVERYTHING, ReplaySetup
@@ -43,13 +43,17 @@ def _parse_setup(name: str, *, window: int | None, model: str) -> ReplaySetup:
     policy, *extras = name.split(":")
     if policy not in POLICY_NAMES:
         raise ValueError(f"unknown policy {policy!r}; choose from {', '.join(POLICY_NAMES)}")
-    unknown = [extra for extra in extras if extra not in (*GOALS, NAIVE_MARKS_SUFFIX)]
-    if unknown:
+    goal: Goal = "balanced"
+    extra = ""
+    try:
+        for extra in extras:
+            if extra != NAIVE_MARKS_SUFFIX:
+                goal = parse_goal(extra)
+    except ValueError as error:
         raise ValueError(
-            f"unknown {unknown[0]!r} in {name!r}; after a policy, write a goal "
-            f"({', '.join(GOALS)}) or {NAIVE_MARKS_SUFFIX}"
-        )
-    goal = next((extra for extra in extras if extra in GOALS), "balanced")
+            f"unknown {extra!r} in {name!r}; after a policy, write a goal "
+            f"({', '.join(GOALS)}, or a price such as 1) or {NAIVE_MARKS_SUFFIX}"
+        ) from error
     options: dict[str, Any] = {"policy": policy, "goal": goal}
     if window is not None:
         options["context_window"] = window

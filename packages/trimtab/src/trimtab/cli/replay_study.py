@@ -17,7 +17,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from trimtab.cli.replay_screen import Screen, list_screen_lines, list_share_lines
 from trimtab.cli.replay_setups import parse_setups, parse_token_count
-from trimtab.cli.text_format import format_count, join_names, wrap_for_terminal
+from trimtab.cli.text_format import (
+    escape_control_characters,
+    format_count,
+    join_names,
+    wrap_for_terminal,
+)
 from trimtab.models.catalog import find_model_info, resolve_model_info, suggest_model_names
 from trimtab.replay.billing import list_billed_providers
 from trimtab.replay.locations import RECORDING_SUFFIXES
@@ -81,7 +86,7 @@ def run_replay(named: list[Path], files: list[Path], options: ReplayOptions) -> 
         typer.echo(json.dumps(screen.to_json(), indent=2))
         return
     lines = list_share_lines(screen) if options.share else list_screen_lines(screen)
-    typer.echo(wrap_for_terminal(sys.stdout, "\n".join(lines)))
+    typer.echo(wrap_for_terminal(sys.stdout, escape_control_characters("\n".join(lines))))
 
 
 def _read_and_price(
@@ -113,6 +118,8 @@ def _describe_skipped(skipped: list[UnreadableRecording], notes: Console) -> Non
 
 
 def _print_note(notes: Console, text: str, style: str | None = None) -> None:
+    # A text may come from a log, such as the name of a model.
+    text = escape_control_characters(text)
     notes.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -225,9 +232,9 @@ def _write_reports(
         from trimtab.replay.report import render_html_report
 
         report.write_text(render_html_report(study), encoding="utf-8")
-        notes.print(f"wrote {report}", markup=False, highlight=False, soft_wrap=True)
+        _print_note(notes, f"wrote {report}")
     if png is not None:
         from trimtab.replay.plots import write_png_files
 
         for path in write_png_files(study, png):
-            notes.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+            _print_note(notes, f"wrote {path}")

@@ -53,11 +53,12 @@ def sidecar_command(  # noqa: PLR0917 - typer reads the options from its signatu
 ) -> None:
     """Fit the model calls of programs in any language, over HTTP or standard input."""
     try:
+        folder = find_state_folder(os.environ) if state is None else state.expanduser()
         if stdio:
-            run_on_stdio(store=store, max_conversations=max_conversations)
+            run_on_stdio(folder=folder, store=store, max_conversations=max_conversations)
             return
         run_over_http(
-            folder=find_state_folder(os.environ) if state is None else state.expanduser(),
+            folder=folder,
             store=store,
             port=port,
             uses_socket=socket,

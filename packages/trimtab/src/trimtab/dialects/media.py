@@ -28,6 +28,7 @@ from trimtab.engine.log.sniff import (
     find_image_defect,
     read_image_dimensions,
 )
+from trimtab.engine.text.quoting import indent_lines
 from trimtab.errors import UnsupportedMedia
 
 BYTES_PER_MIB = 1_048_576
@@ -152,7 +153,8 @@ def validate_and_convert_media(
     """Return media as it can be sent: with the type of its bytes, and a plain text as text.
 
     Media with a URL or a file id are not checked. In a message of the model's own wire format,
-    media other than pictures and PDFs are also not checked, because its SDK may know more kinds.
+    media other than pictures, PDFs and plain texts are also not checked, because its SDK may know
+    more kinds.
     Raises `UnsupportedMedia`.
     """
     if part.data is None:
@@ -163,12 +165,14 @@ def validate_and_convert_media(
     whole = "".join(part.data.split())
     data = _decode_base64(whole)
     detected_type = detect_media_type(data)
-    if is_native and part.kind != "image" and PDF_MIME_TYPE not in (declared_type, detected_type):
+    types = {declared_type, detected_type}
+    if is_native and part.kind != "image" and types.isdisjoint(_DOCUMENT_MIME_TYPES):
         return part
     if declared_type.startswith("text/") and PLAIN_TEXT_MIME_TYPE in accepted.types.get(
         part.kind, ()
     ):
-        return Text(text=f"[{part.kind}, {declared_type}]\n{_decode_utf8(data)}")
+        text = indent_lines(_decode_utf8(data))  # others may have written it
+        return Text(text=f"[{part.kind}, {declared_type}]\n{text}")
     _require_accepted_type(part.kind, accepted, declared_type, detected_type, data)
     if len(data) > (most := accepted.max_bytes.get(part.kind, len(data))):
         raise UnsupportedMedia(f"it has {len(data):,} bytes; at most {most:,} are allowed")

@@ -290,6 +290,11 @@ def require_call(event: Event | None, seq: int) -> ModelCall:
     """Return the call that an event records."""
     if event is None or not isinstance(event.body, ModelCall):
         raise LookupError(f"event {seq} is not a call")
+    if event.body.imported:
+        raise LookupError(
+            f"event {seq} is a call of an imported history: Trimtab has not sent it, so no request "
+            "can be rebuilt"
+        )
     return event.body
 
 

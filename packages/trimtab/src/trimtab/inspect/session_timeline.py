@@ -31,7 +31,7 @@ from trimtab.engine.log.event import (
     event_to_json,
 )
 from trimtab.engine.log.message import Message, Part, Text, ToolCall, ToolResult
-from trimtab.engine.policy.auto import compute_target_tokens
+from trimtab.engine.policy.auto import compute_target_tokens, is_small_room
 from trimtab.engine.policy.budget import compute_budget
 from trimtab.engine.prompt.render import (
     IncrementalRenderer,
@@ -126,7 +126,7 @@ class _SessionReader:
     def read(self, events: Sequence[Event]) -> None:
         calls: dict[int, list[Event]] = {}
         for event in events:
-            if isinstance(event.body, ModelCall):
+            if isinstance(event.body, ModelCall) and not event.body.imported:
                 calls.setdefault(event.body.position, []).append(event)
         for event in events:
             self._fold(event)
@@ -145,7 +145,7 @@ class _SessionReader:
         match event.body:
             case MessageAdded() | ToolResultRepair() as body:
                 self._add_message(event, body)
-            case ModelCall():
+            case ModelCall(imported=False):
                 # A call without usage may have been the one that broke the cache.
                 reason = self._window.accounting.cache_misses.own_reason
                 self._break_reason = reason or self._break_reason
@@ -278,7 +278,8 @@ class _SessionReader:
         low = None
         if settings.policy == "auto":
             goal: Any = settings.policy_params.get("goal") or "balanced"
-            low = budget.head.tokens + words + compute_target_tokens(budget, goal, words)
+            if is_small_room(budget):
+                low = budget.head.tokens + words + compute_target_tokens(budget, goal, words)
         digest = self._rendering.hash_request(build_call_fields_to_hash(settings.params, call))
         marks = call.marks or tuple(sorted({mark.block for mark in call.caller_marks}))
         self._call_index_by_seq[event.seq] = len(self.timeline.calls)

@@ -767,8 +767,6 @@ def _check_store(store: Any) -> None:
     if not isinstance(store, str | os.PathLike):
         raise TypeError(describe_wrong_value("store", store, right))
     location = os.fspath(cast("os.PathLike[str]", store))
-    if not location:
-        raise ValueError(describe_wrong_value("store", store, right))
     check_store_location(location)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address, open_store
+from trimtab.stores.files.disk import resolve_folder
 
 
 @dataclass(slots=True)
@@ -61,4 +61,4 @@ class SharedStores:
 
 def _resolve(location: str) -> str:
     """Return the same text for the same place. A program may change its working directory."""
-    return location if is_database_address(location) else str(Path(location).resolve())
+    return location if is_database_address(location) else str(resolve_folder(location).resolve())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
@@ -18,6 +19,8 @@ MAX_FIRST_WAIT_S = 0.5
 OnRetryWait = Callable[[ProviderFailureDetails, float], None]
 """Called with the failure and the seconds to wait, before a request is sent again."""
 
+_wait_listener: ContextVar[OnRetryWait | None] = ContextVar("retry_wait_listener", default=None)
+
 _BEFORE_CONTENT = frozenset(
     {"message_start", "ping", "response.created", "response.in_progress", "response.queued"}
 )
@@ -26,6 +29,16 @@ _BEFORE_CONTENT = frozenset(
 def ignore_retry_wait(failure: ProviderFailureDetails, wait_s: float) -> None:
     """Ignore the wait."""
     del failure, wait_s
+
+
+@contextmanager
+def hear_retry_waits(listener: OnRetryWait) -> Generator[None]:
+    """Hear of the waits of all providers with retries that are called in the block."""
+    token = _wait_listener.set(listener)
+    try:
+        yield
+    finally:
+        _wait_listener.reset(token)
 
 
 def with_retries(
@@ -115,6 +128,8 @@ class _RetryingProvider:
                     raise
                 wait = self._compute_wait_s(error.failure, attempt)
                 self._waits(error.failure, wait)
+                if (listener := _wait_listener.get()) is not None:
+                    listener(error.failure, wait)
             else:
                 return
             await self._sleep(wait)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from trimtab.replay.billing import InputBill as InputBill
     from trimtab.replay.billing import ProviderPricing as ProviderPricing
     from trimtab.replay.billing import list_billed_providers as list_billed_providers
+    from trimtab.replay.needs import NeedCounts as NeedCounts
     from trimtab.replay.readers import read_recordings as read_recordings
     from trimtab.replay.readers.json_files import OnSkipped as OnSkipped
     from trimtab.replay.readers.json_files import UnreadableRecording as UnreadableRecording
@@ -36,6 +37,7 @@ _HOMES = {
     "ReplayStudy": "replay.results",
     "ConversationRun": "replay.runner",
     "ReplayedCall": "replay.runner",
+    "NeedCounts": "replay.needs",
     "OnReplayProgress": "replay.runner",
     "CorpusHalf": "replay.selection",
     "OnSkipped": "replay.readers.json_files",

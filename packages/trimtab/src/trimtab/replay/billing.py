@@ -10,7 +10,7 @@ Derive the cache rules and prices of a replay from a model's catalog entry.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab.engine.tokens.cost import HOUR_CACHE_WRITE_PRICE
@@ -92,7 +92,7 @@ class PromptCacheModel:
     """The rules of the provider."""
     shared: int = 0
     """Tokens at the start of the prompt that other sessions keep in the cache."""
-    _pieces: list[PromptPiece] = field(default_factory=list[PromptPiece])
+    _pieces: Sequence[PromptPiece] = ()
     _chain: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
     _stored: dict[bytes, float] = field(default_factory=dict[bytes, float])
     _last: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
@@ -113,29 +113,34 @@ class PromptCacheModel:
     def _chain_prefixes(self, pieces: Sequence[PromptPiece]) -> list[tuple[bytes, int]]:
         """Return, for each piece, a hash of the prompt up to its end, and the tokens up to there.
 
+        A caller may extend the list that it passed before, and change nothing else in it.
+
         Most prompts extend the one before, so only the new pieces are hashed.
         """
-        same = 0
-        for mine, before in zip(pieces, self._pieces, strict=False):
-            if mine is not before:
-                break
-            same += 1
+        same = len(self._chain)
+        if pieces is not self._pieces:  # else it was extended
+            same = 0
+            for mine, before in zip(pieces, self._pieces, strict=False):
+                if mine is not before:
+                    break
+                same += 1
         chain = self._chain[:same]
         digest, size = chain[-1] if chain else (b"", 0)
         for piece in pieces[same:]:
             digest = hashlib.blake2b(digest + piece.digest, digest_size=16).digest()
             size += piece.tokens
             chain.append((digest, size))
-        self._pieces, self._chain = list(pieces), chain
+        self._pieces, self._chain = pieces, chain
         return chain
 
     def _automatic(self, chain: list[tuple[bytes, int]], total: int, now: float) -> InputBill:
         read = 0
         if now - self._last_at <= self.rules.ttl:
-            for (mine, size), (theirs, _) in zip(chain, self._last, strict=False):
-                if mine != theirs:
-                    break
-                read = size
+            last = self._last
+            same = _count_common(
+                len(last), len(chain), lambda index: chain[index][0] == last[index][0]
+            )
+            read = chain[same - 1][1] if same else 0
         read = max(read, min(self.shared, total))
         read = read // self.rules.step * self.rules.step if read >= self.rules.minimum else 0
         self._last, self._last_at = chain, now
@@ -168,6 +173,18 @@ class PromptCacheModel:
                 self._stored[key] = now + self.rules.ttl
                 last = max(last, size)
         return InputBill(read=read, write=last - read, fresh=total - last)
+
+
+def _count_common(first: int, second: int, is_same: Callable[[int], bool]) -> int:
+    """Count the items with which two lists begin together, of which each extends what is before it.
+
+    So if an item is the same, all before it are, and few of a long list need to be compared.
+    """
+    low, high = 0, min(first, second)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if is_same(middle - 1) else (low, middle - 1)
+    return low
 
 
 ANTHROPIC_MODEL, OPENAI_MODEL = "claude-sonnet-4-5", "gpt-5"

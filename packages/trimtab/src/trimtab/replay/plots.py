@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from trimtab.replay.references import find_earlier_references
+from trimtab.replay.needs import find_needs
 from trimtab.replay.results import ReplayStudy
 from trimtab.replay.runner import (
     PROMPT_SECTIONS,
@@ -194,10 +194,10 @@ def draw_context_over_time(
     """Draw the sections of each request, call by call, and mark calls that broke the prefix."""
     figure, axes = _create_axes(6.0, 3.2)
     providers = {provider.name: provider.rules for provider in study.providers}
-    references = find_earlier_references(conversation.messages)
+    needs = find_needs(conversation.messages)
     scale = learn_recorded_scale(conversation, setup.model)
     calls = replay_conversation(
-        conversation, setup, providers, references, scale=scale, with_sections=True
+        conversation, setup, providers, needs, scale=scale, with_sections=True
     ).calls
     steps = range(1, len(calls) + 1)
     stacks = [[(call.sections or {}).get(name, 0) for call in calls] for name in PROMPT_SECTIONS]

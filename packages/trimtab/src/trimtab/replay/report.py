@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
+from trimtab.replay.needs import FAR_MESSAGES
 from trimtab.replay.plots import (
     build_figure_drawers,
     find_longest_conversation,
@@ -12,7 +13,6 @@ from trimtab.replay.plots import (
     make_figure_name,
     render_svg,
 )
-from trimtab.replay.references import FAR_REFERENCE_MESSAGES
 from trimtab.replay.results import (
     ReplayStudy,
     build_cost_columns,
@@ -131,8 +131,12 @@ def _render_definitions(study: ReplayStudy) -> str:
         "an underscore, a joining character, or a capital after a lower-case character. A "
         "reference is visible if a message, as sent, still contains it.",
         "Recall, far, tool": "The visible share of all references; of those last mentioned more "
-        f"than {FAR_REFERENCE_MESSAGES} messages before; of those that only tool results ever "
+        f"than {FAR_MESSAGES} messages before; of those that only tool results ever "
         "contained.",
+        "Hidden edits": "The share of the edits that quote an old text, if earlier messages "
+        "contain all lines of it, of which the request does not show every line.",
+        "Far 4-grams": "The visible share of all sequences of four words or signs in the arguments "
+        f"of a tool call that were last seen more than {FAR_MESSAGES} messages before.",
         "Cache": "Hit: share of the input that was read from the cache. Uncached: input that was "
         "not read from it, which delays the first token. Breaks: calls whose prompt does not "
         "extend the previous one.",

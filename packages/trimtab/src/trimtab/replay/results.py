@@ -194,7 +194,9 @@ def build_visibility_and_cache_columns(study: ReplayStudy) -> list[TableColumn]:
     """Return the columns for what a setup shows, and for its use of the cache."""
     provider_name = study.providers[0].name
     return [
-        *(_share_column(name) for name in ("recall", "far", "tool")),
+        *(_share_column(name, name) for name in ("recall", "far", "tool")),
+        _share_column("hidden", "hidden_edits", unit="edits", best="low"),
+        _share_column("far", "far_4grams", unit="4-grams"),
         TableColumn(
             name="cache hit",
             text=lambda row: f"{row.prices[provider_name].cache_hit:.1%}",
@@ -237,12 +239,18 @@ def _cost_column(provider: str) -> TableColumn:
     )
 
 
-def _share_column(name: str) -> TableColumn:
+def _share_column(
+    name: str, field: str, *, unit: str = "", best: Literal["low", "high"] = "high"
+) -> TableColumn:
     def read_share(row: SetupResult) -> float | None:
-        return getattr(row, name)
+        return getattr(row, field)
 
     return TableColumn(
-        name=name, text=lambda row: _format_share(read_share(row)), value=read_share, best="high"
+        name=name,
+        unit=unit,
+        text=lambda row: _format_share(read_share(row)),
+        value=read_share,
+        best=best,
     )
 
 

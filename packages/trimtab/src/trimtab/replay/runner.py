@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,7 +27,6 @@ from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.engine.log.message import Message, ToolResult
 from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
 from trimtab.engine.prompt.render import hash_request_head
-from trimtab.engine.recall.tools import part_to_text
 from trimtab.engine.summaries.extract import extract_summary
 from trimtab.engine.summaries.facts import add_verbatim_list, compute_list_room
 from trimtab.engine.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
@@ -45,19 +43,21 @@ from trimtab.errors import CannotFit, UnusableSummary
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
 from trimtab.replay.cache_breaks import LONG_CACHE_SECONDS, find_cache_breaks
+from trimtab.replay.needs import (
+    NO_NEEDS,
+    CallNeeds,
+    NeedCounts,
+    ShownText,
+    count_needs,
+    find_needs,
+    join_message_text,
+)
 from trimtab.replay.payments import with_believed_output
 from trimtab.replay.prompt_scale import (
     PromptScale,
     add_head_stand_in,
     learn_prompt_scale,
     measure_messages,
-)
-from trimtab.replay.references import (
-    REFERENCE_COUNTS,
-    EarlierReference,
-    count_reference,
-    find_earlier_references,
-    remove_listed_names,
 )
 from trimtab.replay.selection import RecordedCall, RecordedConversation
 from trimtab.session.stepwise import StepwiseContext
@@ -155,6 +155,13 @@ class ReplayedCall:
     """Seconds since the conversation's start."""
     tokens: int
     """Estimated input tokens."""
+    head: int
+    """The part of `tokens` that is system prompt and tools."""
+    new: int
+    """The part of `tokens` in messages that are newer than the call before."""
+    is_cold: bool
+    """Whether the pause before it outlived the cache of the first provider, or no call came
+    before."""
     bill: Mapping[str, InputBill]
     """How the input was billed, by provider."""
     output: int
@@ -167,27 +174,10 @@ class ReplayedCall:
     """Tokens that a summariser read before the call. 0 for none."""
     written: int | None = None
     """Tokens that it wrote. None if no model was called, so that the usual number is assumed."""
-    needs: int
-    """Number of references of the reply's tool calls."""
-    seen: int
-    """Number of visible references. Names that only a list of names shows, in a placeholder or at
-    the end of a summary, do not count."""
-    far: int
-    """Number of references last mentioned more than ten messages before."""
-    far_seen: int
-    """Number of visible far references."""
-    tool: int
-    """Number of references that only tool results ever contained."""
-    tool_seen: int
-    """Number of visible tool-only references."""
+    needs: NeedCounts
+    """The needs of the reply's tool calls, and how many of them the request shows."""
     missing: int
     """Tokens of the results that would have to be fetched again, each counted once."""
-    listed: int = 0
-    """Number of references that only a list of names shows."""
-    far_listed: int = 0
-    """Number of far references that only a list of names shows."""
-    tool_listed: int = 0
-    """Number of tool-only references that only a list of names shows."""
     sections: Mapping[str, int] | None = None
     """Tokens by section, if they were requested."""
 
@@ -210,7 +200,7 @@ def replay_conversation(
     conversation: RecordedConversation,
     setup: ReplaySetup,
     rules_by_provider: Mapping[str, CacheRules],
-    references: Mapping[int, list[EarlierReference]],
+    needs: Mapping[int, CallNeeds],
     *,
     scale: PromptScale | None = None,
     with_sections: bool = False,
@@ -221,7 +211,7 @@ def replay_conversation(
         conversation: The conversation.
         setup: The setup to replay it under.
         rules_by_provider: The cache rules that bill each call, by the name of the provider.
-        references: The references of each reply, by message index.
+        needs: The needs of each reply, by message index: the result of `find_needs`.
         scale: What its usage says about the tokens of its prompts. None bills estimated tokens,
             and no head that the log does not show.
         with_sections: Whether to count the tokens of each call by section.
@@ -237,7 +227,7 @@ def replay_conversation(
         for name, rules in rules_by_provider.items()
     }
     if setup.sends_everything:
-        return _replay_everything(conversation, setup, caches, references, prompt_scale)
+        return _replay_everything(conversation, setup, caches, needs, prompt_scale)
     conversation = add_head_stand_in(conversation, prompt_scale, make_counter(setup.model))
     times = estimate_message_times(conversation)
     clock = [times[0] if times else 0.0]
@@ -254,7 +244,7 @@ def replay_conversation(
         if message.role == "assistant":
             try:
                 usage = conversation.recorded.get(index, RecordedCall()).usage
-                walk.call(index, message, references.get(index, []), usage)
+                walk.call(index, message, needs.get(index, NO_NEEDS), usage)
             except CannotFit:
                 refusals += 1
         walk.add(message)
@@ -300,7 +290,7 @@ def _replay_everything(
     conversation: RecordedConversation,
     setup: ReplaySetup,
     caches: Mapping[str, PromptCacheModel],
-    references: Mapping[int, list[EarlierReference]],
+    needs: Mapping[int, CallNeeds],
     scale: PromptScale,
 ) -> ConversationRun:
     """Bill the whole conversation in each call, marked at its end and where the call before ended,
@@ -315,6 +305,7 @@ def _replay_everything(
     sections: dict[str, int] = dict.fromkeys(PROMPT_SECTIONS, 0) | {"system": head}
     pieces = [PromptPiece(digest=b"head", tokens=head, blocks=1)]
     calls: list[ReplayedCall] = []
+    ttl = next(iter(caches.values())).rules.ttl
     last_mark, refusals = 0, 0
     for index, message in enumerate(conversation.messages):
         if message.role == "assistant":
@@ -330,25 +321,23 @@ def _replay_everything(
                     )
                     for name, cache in caches.items()
                 }
+                new_tokens = sum(piece.tokens for piece in pieces[last_mark + 1 :])
                 last_mark = len(pieces) - 1
-                needs = references.get(index, [])
-                far, tool = sum(n.far for n in needs), sum(n.tool_only for n in needs)
+                counts, _ = count_needs(needs.get(index, NO_NEEDS), lambda _: True, lambda _: ())
                 calls.append(
                     ReplayedCall(
                         index=index,
                         at=times[index],
                         tokens=tokens,
+                        head=round(scale.ratio * head),
+                        new=round(scale.ratio * new_tokens),
+                        is_cold=not calls or times[index] - calls[-1].at > ttl,
                         bill=bills,
                         output=choose_output_tokens(usage, message, sizes[index], scale),
                         edits=0,
                         broke=False,
                         summarised=0,
-                        needs=len(needs),
-                        seen=len(needs),
-                        far=far,
-                        far_seen=far,
-                        tool=tool,
-                        tool_seen=tool,
+                        needs=counts,
                         missing=0,
                         sections={n: round(t * scale.ratio) for n, t in sections.items()},
                     )
@@ -388,8 +377,13 @@ class _ReplayWalk:
         self._sections = sections
         self._positions: list[int] = []
         self._pieces: list[PromptPiece] = []
+        self._end_by_block: dict[int, int] = {}
+        self._blocks = 0
         self._version = -1
         self._paid = (0, 0)
+        self._sent_messages = 0
+        self._summary = ShownText("")
+        self._shown: dict[int, tuple[int | tuple[Edit, ...], ShownText]] = {}
         self.records: list[ReplayedCall] = []
 
     def add(self, message: Message) -> None:
@@ -409,7 +403,7 @@ class _ReplayWalk:
         self,
         index: int,
         reply: Message,
-        needs: list[EarlierReference],
+        needs: CallNeeds,
         reported: Usage | None,
     ) -> None:
         context, scale = self._context, self._scale
@@ -423,15 +417,23 @@ class _ReplayWalk:
         body = cast("ModelCall", event.body)
         pieces, marks = self._prompt(body)
         bills = {n: cache.bill_call(pieces, marks, event.at) for n, cache in self._caches.items()}
+        first_cache = next(iter(self._caches.values()))
         first = next(iter(bills.values()))
         usage = Usage(input=body.tokens, cache_read=first.read, cache_write=first.write)
         context.apply([context.build_event(CallOutcome(call=event.seq, usage=usage))])
         output = sum(s.tokens for s in measure_message_parts(reply, context.window.counter))
+        new_entries = map(self._entry, range(self._sent_messages, len(self._positions)))
+        new_tokens = sum(entry.tokens for entry in new_entries if not entry.round.group.hidden)
+        self._sent_messages = len(self._positions)
+        counts, lost = count_needs(needs, self._is_sent_whole, self._list_changed_texts)
         self.records.append(
             ReplayedCall(
                 index=index,
                 at=event.at,
                 tokens=round(body.tokens * scale.ratio),
+                head=round(context.window.settings.head.tokens * scale.ratio),
+                new=round(new_tokens * scale.ratio),
+                is_cold=not self.records or event.at - self.records[-1].at > first_cache.rules.ttl,
                 bill={
                     name: bill.scaled(
                         scale.ratio,
@@ -444,7 +446,8 @@ class _ReplayWalk:
                 broke=context.window.accounting.prefix_version != version and bool(self.records),
                 **self._summarised(edits),
                 sections=self._count_sections(),
-                **self._recall(needs),
+                needs=counts,
+                missing=self._count_missing_tokens(lost),
             )
         )
 
@@ -473,8 +476,11 @@ class _ReplayWalk:
                 digest=hash_request_head(window), tokens=window.settings.head.tokens, blocks=1
             )
             self._pieces, self._version = [head], window.accounting.prefix_version
+            self._end_by_block, self._blocks = {-1: 0}, 0
         for part, blocks, digest in rendering.rendered_rounds[len(self._pieces) - 1 :]:
             tokens = sum(entry.tokens for entry in part.entries) if part else 0
+            self._blocks += blocks
+            self._end_by_block[self._blocks - 1] = len(self._pieces)
             self._pieces.append(PromptPiece(digest=digest, tokens=tokens, blocks=blocks))
         if is_new and len(self._pieces) > 1:
             # Summary and notice are the first piece, or stand at the beginning of it.
@@ -482,48 +488,49 @@ class _ReplayWalk:
             self._pieces[1] = replace(
                 first, tokens=first.tokens + window.conversation.front_size.tokens
             )
-        ends: dict[int, int] = {-1: 0}
-        total = 0
-        for index, piece in enumerate(self._pieces[1:], 1):
-            total += piece.blocks
-            ends[total - 1] = index
+        ends = self._end_by_block
         marks = (-1, call.blocks - 1) if self._setup.naive_marks else call.marks
         return self._pieces, [ends[mark] for mark in marks if mark in ends]
 
-    def _recall(self, needs: list[EarlierReference]) -> dict[str, int]:
-        """Count the references that the request still shows, and the tokens lost with the rest."""
+    def _is_sent_whole(self, index: int) -> bool:
+        """Return whether a message is sent as it was written."""
+        entry = self._entry(index)
+        return entry.round.group.hidden is None and not entry.edits
+
+    def _list_changed_texts(self, indexes: Sequence[int]) -> list[ShownText]:
+        """Return the summary, and what else is sent instead of these messages."""
         window = self._context.window
-        front = window.summary.text if window.summary else ""
-        counts: Counter[str] = Counter()
-        lost_sizes: dict[int, int] = {}
-        for need in needs:
-            entries = [window.entries[self._positions[source]] for source in need.sources]
-            texts = [front, *(text for entry in entries for text in _list_edited_texts(entry))]
-            whole = any(_is_sent_whole(entry) for entry in entries)
-            is_shown = whole or any(need.text in text for text in texts)
-            is_seen = whole or any(need.text in remove_listed_names(text) for text in texts)
-            if not is_seen:
-                entry = entries[-1]
-                lost_sizes[entry.seq] = sum(size.tokens for size in entry.sizes)
-            counts.update(count_reference(need, is_seen=is_seen, is_shown=is_shown))
-        missing = sum(min(size, MAX_REFETCH_TOKENS) for size in lost_sizes.values())
-        return {**dict.fromkeys(REFERENCE_COUNTS, 0), **counts, "missing": missing}
+        if window.summary and window.summary.text != self._summary.text:
+            self._summary = ShownText(window.summary.text)
+        front = [self._summary] if window.summary else []
+        return [*front, *(self._show(self._entry(index)) for index in indexes)]
 
+    def _entry(self, index: int) -> Entry:
+        return self._context.window.entries[self._positions[index]]
 
-def _is_sent_whole(entry: Entry) -> bool:
-    """Return whether a message is sent as it was written."""
-    return entry.round.group.hidden is None and not entry.edits
+    def _show(self, entry: Entry) -> ShownText:
+        """Return what is sent of a message that was edited, or that the list of the user's words
+        shows. It is read once for each state of the message."""
+        window = self._context.window
+        is_hidden = entry.round.group.hidden is not None
+        state = window.accounting.prefix_version if is_hidden else tuple(entry.edits.values())
+        known_state, shown = self._shown.get(entry.seq, (None, None))
+        if shown is None or known_state != state:
+            if is_hidden:
+                shown = ShownText(window.conversation.user_words.render_message(entry.seq, None))
+            else:
+                parts = tuple(
+                    apply_edit_to_part(part, entry.edits[index]) if index in entry.edits else part
+                    for index, part in enumerate(entry.message.parts)
+                )
+                shown = ShownText(join_message_text(replace(entry.message, parts=parts)))
+            self._shown[entry.seq] = state, shown
+        return shown
 
-
-def _list_edited_texts(entry: Entry) -> list[str]:
-    """Return the texts of a message as sent, if some part of it was edited."""
-    if entry.round.group.hidden is not None or not entry.edits:
-        return []
-    edited = entry.edits
-    return [
-        part_to_text(apply_edit_to_part(part, edited[index]) if index in edited else part)
-        for index, part in enumerate(entry.message.parts)
-    ]
+    def _count_missing_tokens(self, lost: Iterable[int]) -> int:
+        """Return the tokens of messages that would be fetched again."""
+        sizes = (sum(size.tokens for size in self._entry(index).sizes) for index in lost)
+        return sum(min(size, MAX_REFETCH_TOKENS) for size in sizes)
 
 
 def _estimate_summary_input(edit: Edit, window: Window) -> int:
@@ -650,8 +657,8 @@ def replay_under_each_setup(
     setups: Sequence[ReplaySetup],
     rules_by_provider: Mapping[str, CacheRules],
 ) -> list[ConversationRun]:
-    """Replay one conversation under every setup. Its references are found only once."""
-    wanted = find_earlier_references(conversation.messages)
+    """Replay one conversation under every setup. Its needs are found only once."""
+    needs = find_needs(conversation.messages)
     runs: list[ConversationRun] = []
     scales: dict[str, PromptScale | None] = {}
     for setup in setups:
@@ -660,7 +667,7 @@ def replay_under_each_setup(
                 scales[setup.model] = learn_recorded_scale(conversation, setup.model)
             scale = scales[setup.model]
             runs.append(
-                replay_conversation(conversation, setup, rules_by_provider, wanted, scale=scale)
+                replay_conversation(conversation, setup, rules_by_provider, needs, scale=scale)
             )
         except Exception as error:
             error.add_note(f"in conversation {conversation.id} under {setup.name}")

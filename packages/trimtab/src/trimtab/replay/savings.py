@@ -15,6 +15,7 @@ from typing import Any
 
 from trimtab.engine.log.event import Usage
 from trimtab.replay.billing import CacheRules, InputBill
+from trimtab.replay.needs import sum_need_counts
 from trimtab.replay.results import ReplayStudy
 from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplayedCall
 from trimtab.replay.setup_costs import (
@@ -23,6 +24,7 @@ from trimtab.replay.setup_costs import (
     CONFIDENCE_LEVEL,
     compute_call_cost_in_input_tokens,
     compute_refetch_cost,
+    share_of,
 )
 
 MIN_SAVING = 0.05
@@ -46,6 +48,10 @@ class PolicySaving:
     """Upper end of the interval."""
     visible: float | None
     """Share of the texts that the agent names again and the request still shows."""
+    hidden_edits: float | None
+    """Share of the edits that quote an old text whose quote the request does not show."""
+    far_4grams: float | None
+    """Share of the far 4-grams that the request still shows."""
     refused: int
     """Calls that could not be made to fit the window."""
 
@@ -155,7 +161,7 @@ def _compute_policy_saving(name: str, studies: Sequence[ReplayStudy]) -> PolicyS
     rows = [row for study in studies for row in study.rows if row.setup == name]
     runs_of_policy = [run for study in studies for run in study.runs if run.setup == name]
     calls = [call for run in runs_of_policy for call in run.calls]
-    needs = sum(call.needs for call in calls)
+    needs = sum_need_counts(call.needs for call in calls)
     low, high = resample_saved_share(pairs)
     return PolicySaving(
         policy=name,
@@ -163,7 +169,9 @@ def _compute_policy_saving(name: str, studies: Sequence[ReplayStudy]) -> PolicyS
         saved=compute_saved_share(pairs),
         low=low,
         high=high,
-        visible=sum(call.seen for call in calls) / needs if needs else None,
+        visible=share_of(needs.seen, needs.references),
+        hidden_edits=share_of(needs.hidden_edits, needs.quoting_edits),
+        far_4grams=share_of(needs.far_4grams_seen, needs.far_4grams),
         refused=sum(row.cannot_fit for row in rows),
     )
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trimtab.replay.billing import CacheRules, ProviderPricing
+from trimtab.replay.needs import sum_need_counts
 from trimtab.replay.runner import ConversationRun, ReplayedCall
 
 SUMMARY_OUTPUT_TOKENS = 400
@@ -39,9 +40,44 @@ def compute_call_cost_in_input_tokens(
     return spent
 
 
+def split_call_cost(
+    call: ReplayedCall, provider_name: str, cache_rules: CacheRules
+) -> dict[str, float]:
+    """Return what the parts of a call cost, with re-fetches.
+
+    - `head`: system prompt and tools, read, and written if they were not cached;
+    - `new_content`: messages that are newer than the call before, written;
+    - `reading`: earlier messages, read from the cache;
+    - `cold_rewrites`: earlier messages that a pause had taken out of the cache, written again;
+    - `edit_rewrites`: earlier messages after an edit, written again;
+    - `output`, `summaries` and `fetched_again`.
+    """
+    bill = call.bill[provider_name]
+    unread = bill.total - bill.read
+    unread_price = (bill.cost(cache_rules) - bill.read * cache_rules.read) / max(1, unread)
+    head_read = min(call.head, bill.read)
+    head_written = min(call.head - head_read, unread)
+    new = min(call.new, unread - head_written)
+    rewritten = unread_price * (unread - head_written - new)
+    output = call.output * cache_rules.output
+    input_cost = bill.cost(cache_rules)
+    return {
+        "head": head_read * cache_rules.read + head_written * unread_price,
+        "output": output,
+        "new_content": new * unread_price,
+        "reading": (bill.read - head_read) * cache_rules.read,
+        "cold_rewrites": rewritten if call.is_cold else 0.0,
+        "edit_rewrites": 0.0 if call.is_cold else rewritten,
+        "summaries": compute_call_cost_in_input_tokens(call, provider_name, cache_rules)
+        - input_cost
+        - output,
+        "fetched_again": compute_refetch_cost(call, cache_rules),
+    }
+
+
 def compute_refetch_cost(call: ReplayedCall, cache_rules: CacheRules) -> float:
     """Return the cost of fetching what the call refers to but no longer sees, or 0."""
-    if call.seen == call.needs:
+    if call.needs.shows_every_reference:
         return 0.0
     again = cache_rules.read * call.tokens + REFETCH_OUTPUT_TOKENS * cache_rules.output
     return cache_rules.write * call.missing + again
@@ -110,6 +146,11 @@ class SetupResult:
     """The same for far references."""
     tool_with_lists: float | None
     """The same for tool-only references."""
+    hidden_edits: float | None
+    """Share of the edits that quote an old text whose quote cannot be read in the request. None if
+    there were none."""
+    far_4grams: float | None
+    """Share of the far 4-grams that are visible. None if there were none."""
     prices: dict[str, SetupCostAtProvider]
     """Costs by provider."""
     cheaper: dict[str, TimesCheaper]
@@ -172,6 +213,7 @@ def _build_setup_result(
 ) -> SetupResult:
     calls = [call for run in runs for call in run.calls]
     count = max(1, len(calls))
+    needs = sum_need_counts(call.needs for call in calls)
     ratios, width = samples.get(setup, []), len(providers)
     names = [provider.name for provider in providers]
     return SetupResult(
@@ -182,18 +224,14 @@ def _build_setup_result(
         edits=sum(call.edits for call in calls) / count,
         breaks=sum(call.broke for call in calls) / count,
         summaries=sum(call.summarised > 0 for call in calls),
-        recall=_share_of(sum(c.seen for c in calls), sum(c.needs for c in calls)),
-        far=_share_of(sum(c.far_seen for c in calls), sum(c.far for c in calls)),
-        tool=_share_of(sum(c.tool_seen for c in calls), sum(c.tool for c in calls)),
-        recall_with_lists=_share_of(
-            sum(c.seen + c.listed for c in calls), sum(c.needs for c in calls)
-        ),
-        far_with_lists=_share_of(
-            sum(c.far_seen + c.far_listed for c in calls), sum(c.far for c in calls)
-        ),
-        tool_with_lists=_share_of(
-            sum(c.tool_seen + c.tool_listed for c in calls), sum(c.tool for c in calls)
-        ),
+        recall=share_of(needs.seen, needs.references),
+        far=share_of(needs.far_seen, needs.far),
+        tool=share_of(needs.tool_seen, needs.tool),
+        recall_with_lists=share_of(needs.seen + needs.listed, needs.references),
+        far_with_lists=share_of(needs.far_seen + needs.far_listed, needs.far),
+        tool_with_lists=share_of(needs.tool_seen + needs.tool_listed, needs.tool),
+        hidden_edits=share_of(needs.hidden_edits, needs.quoting_edits),
+        far_4grams=share_of(needs.far_4grams_seen, needs.far_4grams),
         prices={provider.name: _compute_provider_cost(calls, provider) for provider in providers},
         cheaper=dict(zip(names, ratios[:width], strict=False)),
         cheaper_with_refetch=dict(zip(names, ratios[width:], strict=False)),
@@ -218,7 +256,7 @@ def _compute_provider_cost(
     )
 
 
-def _share_of(part: int, whole: int) -> float | None:
+def share_of(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from trimtab.engine.log.event import SummaryAttempt, Usage
 from trimtab.engine.log.message import Message, Text, ToolCall
+from trimtab.errors import FailureKind
 
 COMPACTED_NOTICE = "Context was compacted and truncated to fit token limits."
 """What the user reads after a recovery."""
@@ -104,11 +105,16 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallRetried:
-    """The call is made again. Discard the pieces of the reply so far."""
+    """The call is made again, also if `with_retries` does it. Discard the pieces of the reply so
+    far."""
 
     type: ClassVar = "model_call.retried"
+    kind: FailureKind
+    """The kind of the failure: `overflow`, `rate_limit`, …"""
     reason: str
     """The provider's error text."""
+    wait_s: float = 0.0
+    """Seconds until the call is made again."""
     limit: int | None = None
     """Tokens that the provider accepts, if fewer than assumed; otherwise None."""
 

@@ -94,7 +94,7 @@ def tool(
             if inspect.iscoroutinefunction(made_of):
                 result = await made_of(**arguments)
             else:
-                result = await asyncio.to_thread(made_of, **arguments)
+                result = await asyncio.to_thread(_call_in_thread, made_of, arguments)
             return _format_result(result)
 
         definition = {"name": tool_name, "description": about, "input_schema": schema}
@@ -246,6 +246,13 @@ def _fits_object(value: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
     if others is False:
         return all(key in properties and _fits_schema(value[key], properties[key]) for key in value)
     return all(_fits_schema(one, others) for one in value.values())
+
+
+def _call_in_thread(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as error:  # a future does not take it: nobody would hear of it
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 def _format_result(result: Any) -> Any:

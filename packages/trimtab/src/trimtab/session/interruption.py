@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from trimtab.engine.log.message import Message, Text, ToolResult
+from trimtab.engine.log.redaction import redacted_message
 from trimtab.errors import ProviderError
 from trimtab.session.events import AssistantReplied, ToolFinished
 from trimtab.session.recorder import SessionRecorder
@@ -65,6 +66,7 @@ async def record_partial_reply(session: Session, text: str, on_event: OnEvent) -
         return
     # Only text: what else had begun, such as a tool call, is not whole.
     message = Message(role="assistant", parts=(Text(text=text.rstrip()),))
+    message = redacted_message(message, session.options.redact)
     await session.add(message)
     on_event(AssistantReplied(message=message, usage=None))
 

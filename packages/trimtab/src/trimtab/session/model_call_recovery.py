@@ -125,7 +125,9 @@ class ModelCallRecovery:
                 raise ProviderError(failure)
         self.pending_events += await total_edits_by_kind_since(session, position, "recovery")
         fewer = limit if failure.kind == "overflow" and limit and limit < known_limit else None
-        self.pending_events.append(ModelCallRetried(reason=failure.message, limit=fewer))
+        self.pending_events.append(
+            ModelCallRetried(kind=failure.kind, reason=failure.message, limit=fewer)
+        )
 
     async def _leave_out_rejected(
         self, session: Session, failure: ProviderFailureDetails, rejected_texts: frozenset[str]

@@ -23,6 +23,7 @@ from trimtab.engine.policy.config import PolicyLimits, parse_policy_config
 from trimtab.engine.policy.summary_requests import ResultSummaryRequest
 from trimtab.engine.summaries.transcript import cut_middle
 from trimtab.engine.summaries.validation import ValidatedSummary, validate_result_summary
+from trimtab.engine.text.quoting import collapse_whitespace
 from trimtab.engine.tokens.cost import resolve_prices_at
 from trimtab.engine.tokens.counter import TokenCounter
 from trimtab.errors import UnusableSummary
@@ -318,7 +319,8 @@ def split_result_for_summary(tool: str, text: str) -> Iterator[str]:
 
 
 def _format_piece(tool: str, number: int, lines: Sequence[str]) -> str:
-    return "\n".join([f"result of {tool}, piece {number}:", *(f" {line}" for line in lines)])
+    heading = f"result of {collapse_whitespace(tool)}, piece {number}:"
+    return "\n".join([heading, *(f" {line}" for line in lines)])
 
 
 def _split_long_lines(text: str) -> Iterator[str]:

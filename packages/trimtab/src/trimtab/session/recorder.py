@@ -7,7 +7,7 @@ It is a part of `Session` in a file of its own, so that `Session` shows what a p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from trimtab.session.history import HiddenTotals, total_hidden_since_by_edit_kin
 from trimtab.session.loading import load_context_to_read
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
+from trimtab.stores.shared_lock import SharedLock
 
 TAKEN_OVER = "another request took the turn over"
 """Why a summary is not used that was made for a turn which has another owner by then."""
@@ -48,7 +49,7 @@ class SessionRecorder:
     """The session."""
 
     @property
-    def turn_lock(self) -> asyncio.Lock:
+    def turn_lock(self) -> SharedLock:
         """Held by the turn that runs in this session object."""
         return self.session._turn_lock
 
@@ -56,6 +57,15 @@ class SessionRecorder:
     def epoch(self) -> int | None:
         """The epoch of the turn that this process has claimed; None if it has claimed none."""
         return self.session._epoch
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        """The tools of the last turn that set any, with their functions, by name."""
+        return self.session._tools
+
+    def keep_tools(self, tools: Mapping[str, Any]) -> None:
+        """Keep the functions of the session's tools for the next turn."""
+        self.session._tools = tools
 
     def hold_turn(self, wait: float | None) -> AbstractAsyncContextManager[None]:
         """Hold the turn in the store; see `Session.claim_turn`. None holds nothing."""
@@ -151,7 +161,7 @@ class SessionRecorder:
         return await self.session._apply_policy(policy)
 
     @property
-    def summary_lock(self) -> asyncio.Lock:
+    def summary_lock(self) -> SharedLock:
         """Held while a summary of this session is made in this process."""
         return self.session._summary_lock
 

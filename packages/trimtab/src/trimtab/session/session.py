@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -16,6 +17,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager
@@ -23,10 +25,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import PurePath
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, Unpack, cast, overload
 
-from trimtab.context import Compaction, OnEdit, UndoOutcome
-from trimtab.dialects import get_dialect
+from trimtab.context import Compaction, OnEdit, UndoOutcome, warn_of_stream_without_usage
+from trimtab.dialects import DialectName, get_dialect
 from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.media import AcceptedMedia, find_accepted_media
 from trimtab.dialects.reading import parse_any_tool_call, to_plain_dict
@@ -62,12 +64,14 @@ from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import parse_recall_arguments
 from trimtab.engine.recall.transcript import LoggedMessage
 from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.engine.text.arguments import check_idempotency_key
 from trimtab.engine.window.window import Window
 from trimtab.errors import (
     DuplicateIdempotencyKey,
     HistoryNotInMemory,
     LogDamaged,
     PositionTaken,
+    SessionClosed,
     SessionExists,
     SessionLockedByOtherProcess,
     SessionNotFound,
@@ -105,6 +109,7 @@ from trimtab.session.threads import (
 )
 from trimtab.session.transcript import read_messages
 from trimtab.stores.base import Store
+from trimtab.stores.shared_lock import SharedLock
 
 T = TypeVar("T")
 
@@ -152,11 +157,11 @@ class Session(Generic[DialectT_co]):
         self._turn_holder: asyncio.Task[object] | None = None
         """The task that holds the turn in the store through this object."""
         self._context = context
-        self._turn_lock = asyncio.Lock()
+        self._turn_lock = SharedLock()
         """Held by the turn that runs in this session object."""
-        self._summary_lock = asyncio.Lock()
+        self._summary_lock = SharedLock()
         """Held while a summary of this session is made in this process."""
-        self._lock = asyncio.Lock()
+        self._lock = SharedLock()
         """Held while events are drafted, stored and folded."""
         self._last_event = _last_folded_event(context)
         """The event folded last. If the store has another event at its position, the log was
@@ -171,6 +176,10 @@ class Session(Generic[DialectT_co]):
         self._unexplained_refusals = 0
         """How often in a row the store refused an append as taken without having a new event."""
         self._background: set[asyncio.Task[object]] = set()
+        self._tools: Mapping[str, Any] = {}
+        """The tools of the last turn, with their functions."""
+        self._is_closed = False
+        self._pid = os.getpid()
         self._awaited_calls = AwaitedCalls()
 
     @classmethod
@@ -293,18 +302,39 @@ class Session(Generic[DialectT_co]):
         return session
 
     async def close(self) -> None:
-        """Release the session for other processes, after waiting for a summary that is being
-        made."""
+        """Release the session for other processes, after waiting for a summary that is being made.
+
+        After that, nothing can be added.
+        """
         await self.wait_for_background()
-        await self.store.release(self.id)
+        self._is_closed = True
+        if self._pid == os.getpid():
+            await self.store.release(self.id)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise SessionClosed(self.id, "is closed")
+        if self._pid != os.getpid():
+            raise SessionClosed(
+                self.id, f"was opened in process {self._pid}, of which this one is a fork"
+            )
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: the store has open files or connections."""
+        raise TypeError(
+            "a Session cannot be pickled; pass the location of its store and its id, and open it "
+            "there with Session.open"
+        )
 
     async def wait_for_background(self) -> None:
         """Wait for everything that runs in the background.
 
         If this is cancelled, that is also cancelled.
         """
-        while self._background:
-            await asyncio.gather(*self._background)
+        loop = asyncio.get_running_loop()
+        # Those of another loop end with that loop.
+        while tasks := [task for task in self._background if task.get_loop() is loop]:
+            await asyncio.gather(*tasks)
 
     async def __aenter__(self) -> Self:
         """Return the session. It is closed at the end of the block."""
@@ -327,6 +357,16 @@ class Session(Generic[DialectT_co]):
         return self._context.window
 
     @property
+    def dialect(self) -> DialectName:
+        """The wire format of its requests."""
+        return self._context.dialect
+
+    @property
+    def open_calls(self) -> list[ToolCall]:
+        """The calls of the newest reply that have no result yet. See `Context.open_calls`."""
+        return self._context.open_calls
+
+    @property
     def media_support(self) -> AcceptedMedia:
         """Which pictures and files the model accepts."""
         settings = self.window.settings
@@ -340,6 +380,7 @@ class Session(Generic[DialectT_co]):
         usage: Usage | None = None,
     ) -> str:
         """Add a message. A message with a known key is not added again. See `Context.add`."""
+        check_idempotency_key(key)
         is_known = key is not None and key in self.window.base.seq_by_idempotency_key
         try:
             handle = await self._add_item(item, key=key, usage=usage)
@@ -414,6 +455,7 @@ class Session(Generic[DialectT_co]):
         longer in memory from the store. See `Context.sync`.
         """
         async with self._lock:
+            self._require_open()
             while True:
                 # The caller may have passed its last list to another process.
                 await self._catch_up_with_others()
@@ -486,6 +528,7 @@ class Session(Generic[DialectT_co]):
         The call is in the store when this returns. See `Context.request`.
         """
         async with self._lock:
+            self._require_open()
             while True:
                 await self._catch_up_if_needed()
                 self._context.require_due_reply()
@@ -575,11 +618,13 @@ class Session(Generic[DialectT_co]):
         Raises:
             ValueError: If no event of the stream could be read.
         """
-        gathering = get_dialect(self.window.settings.dialect).create_reply_accumulator()
+        dialect = get_dialect(self.dialect)
+        gathering = dialect.create_reply_accumulator()
         async for event in stream:
             gathering.feed(to_plain_dict(event))
             yield event
         if (reply := read_finished_reply_body(gathering)) is not None:
+            warn_of_stream_without_usage(dialect.parse_reply(reply))
             await self.add(reply)
 
     async def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
@@ -794,6 +839,7 @@ class Session(Generic[DialectT_co]):
     ) -> None:
         targets = [parse_handle(one) for one in ([handle] if isinstance(handle, str) else handle)]
         async with self._lock:
+            self._require_open()
             while True:
                 await self._catch_up_if_needed()
                 planner = ErasurePlanner(targets, reason)
@@ -858,6 +904,7 @@ class Session(Generic[DialectT_co]):
         if wait is None or self._turn_holder is task:
             yield
             return
+        self._require_open()
         async with self.store.hold_turn(self.id, wait=wait):
             self._turn_holder = task
             try:
@@ -871,6 +918,7 @@ class Session(Generic[DialectT_co]):
 
         Return the position of the message if it was in the log already.
         """
+        check_idempotency_key(key)
 
         def draft() -> int | None:
             position = None if key is None else self.window.base.seq_by_idempotency_key.get(key)
@@ -909,6 +957,7 @@ class Session(Generic[DialectT_co]):
             StaleOwner: If another process has claimed the turn.
         """
         async with self._lock:
+            self._require_open()
             await self._catch_up()
 
     async def _hide_messages_over_limit(self) -> None:
@@ -951,6 +1000,7 @@ class Session(Generic[DialectT_co]):
             return result, events
 
         async with self._lock:
+            self._require_open()
             while True:
                 await self._catch_up_if_needed(check_epoch=check_epoch)
                 result, events = await run_in_thread_if_long(make_draft, text_bytes)

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.media import replace_unsupported_media
+from trimtab.dialects.tool_definitions import parse_tool_definition
 from trimtab.engine.log.erase import RECALL_TOOL_NAMES
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 from trimtab.errors import TrimtabError
@@ -97,6 +98,16 @@ ConfirmRerun = Callable[[ToolCall], Awaitable[bool]]
 
 OnEvent = Callable[[TurnEvent], None]
 """Hears what happens in a turn."""
+
+
+def find_tools_without_function(session: Session, tools: Mapping[str, Tool]) -> list[str]:
+    """Return the names of the session's tools that nobody could run. After a restart the log has
+    their definitions."""
+    settings = session.window.settings
+    own_tools = settings.tools[: len(settings.tools) - settings.selected]
+    names = [tool.name for tool in map(parse_tool_definition, own_tools) if tool is not None]
+    recall_names = RECALL_TOOL_NAMES if settings.recall is True else ()
+    return [name for name in names if name not in tools and name not in recall_names]
 
 
 async def set_session_tools(
@@ -222,7 +233,7 @@ async def _invoke_tool(tool: Tool, invocation: ToolInvocation) -> _ToolOutcome:
             return _normalise_content(await tool.run(invocation)), False
     except ToolError as failure:
         return _normalise_content(failure.content), True
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is its result
         # A tool may have time limits of its own: only ours is known to us.
         if limit.expired():
             return f"{invocation.name} was given up after {tool.timeout:g} seconds", True

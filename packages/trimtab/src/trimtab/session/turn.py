@@ -25,13 +25,21 @@ from trimtab.dialects.base import WireObject
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message, ToolCall, ToolResult
+from trimtab.engine.log.redaction import Redact, StreamRedactor
 from trimtab.engine.window.window import Window
-from trimtab.errors import CostCeilingReached, ProviderError
+from trimtab.errors import CostCeilingReached, ProviderError, ProviderFailureDetails
 from trimtab.options import explain_unknown_options
 from trimtab.providers.base import STREAM_CUT_SHORT, Provider, require_provider
 from trimtab.providers.error_parser import parse_error_event
+from trimtab.providers.retries import hear_retry_waits
 from trimtab.session.awaited_summaries import TurnCallSettings, summarise_then_build_request
-from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
+from trimtab.session.events import (
+    AssistantReplied,
+    ModelCallRetried,
+    TextDelta,
+    TurnEvent,
+    TurnFinished,
+)
 from trimtab.session.function_tool import to_tool
 from trimtab.session.interruption import (
     TurnInterruption,
@@ -52,6 +60,7 @@ from trimtab.session.tools import (
     ConfirmRerun,
     OnEvent,
     Tool,
+    find_tools_without_function,
     run_open_tool_calls,
     set_session_tools,
 )
@@ -109,8 +118,9 @@ async def run_turn(
     Args:
         session: The session.
         provider: The provider that the model is called through.
-        tools: The tools of the session from now on. None keeps the current ones. A typed function
-            becomes a tool as with `@tool`.
+        tools: The tools of the session from now on. None keeps the current ones. After an opening,
+            pass them again: the log has their definitions only. A typed function becomes a tool as
+            with `@tool`.
         message: A message to add first.
         key: An idempotency key of the message. A message with a known key is not added again.
         on_event: A function that gets each `TurnEvent`.
@@ -144,7 +154,8 @@ async def run_turn(
         StaleOwner: If another process has claimed the turn.
         StoreError: If the store failed.
         TypeError: If an argument has a wrong type, such as a client of an SDK as the provider.
-        ValueError: If the provider's dialect is not the session's.
+        ValueError: If the provider's dialect is not the session's, or a tool of the session has no
+            function.
 
     Example:
         Answer a message with one tool::
@@ -157,6 +168,13 @@ async def run_turn(
     session_tools = None if tools is None else {each.name: each for each in map(to_tool, tools)}
     tools_of_turn = {each.name: each for each in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
+    functions = {**tools_of_turn, **(recorder.tools if session_tools is None else session_tools)}
+    if session_tools is None and (missing := find_tools_without_function(session, functions)):
+        raise ValueError(
+            f"session {session.id!r} has tools without a function: {', '.join(missing)}; the log "
+            "has their definitions only: pass the functions as tools= after each opening, or "
+            "tools=[] to have none"
+        )
     meter = TurnMeter(on_event)
     async with (
         recorder.hold_turn(wait),
@@ -165,6 +183,8 @@ async def run_turn(
         _hold_claimed_turn(recorder, message, key) as answer,
     ):
         await set_session_tools(session, session_tools, tools_of_turn)
+        if session_tools is not None:
+            recorder.keep_tools(session_tools)
         if summariser is not None:
             await configure_policy_for_summariser(session, summariser)
         calls = rounds = cut_off_tools = 0
@@ -181,9 +201,7 @@ async def run_turn(
             )
             try:
                 await interruption.run(
-                    run_open_tool_calls(
-                        session, {**tools_of_turn, **(session_tools or {})}, meter, confirm_rerun
-                    )
+                    run_open_tool_calls(session, functions, meter, confirm_rerun)
                 )
             except TurnStopped:
                 cut_off = True
@@ -372,7 +390,15 @@ async def _request_reply(
         try:
             async with CallCharge(session.window, streamed=call_options.stream) as charge:
                 reply = await interruption.run(
-                    _send_request(provider, request, tell, recovery, partial=partial, charge=charge)
+                    _send_request(
+                        provider,
+                        request,
+                        tell,
+                        recovery,
+                        partial=partial,
+                        charge=charge,
+                        redact=session.options.redact,
+                    )
                 )
             failure = recovery.find_failure(session, reply)
         except ProviderError as error:
@@ -405,6 +431,27 @@ async def _request_reply(
         recovery.pending_events.clear()
 
 
+class _RedactedDeltas:
+    """Emits the pieces of a reply as they arrive, redacted."""
+
+    def __init__(self, on_event: OnEvent, redact: Redact | None) -> None:
+        self._on_event = on_event
+        self._redact = redact
+        self._redactors: dict[str, StreamRedactor] = {}
+
+    def feed(self, kind: str, text: str) -> None:
+        if self._redact is not None:
+            self._redactors.setdefault(kind, StreamRedactor(self._redact))
+            text = self._redactors[kind].feed(text)
+        if text:
+            self._on_event(TextDelta(kind=kind, text=text))
+
+    def finish(self) -> None:
+        for kind, redactor in self._redactors.items():
+            if text := redactor.finish():
+                self._on_event(TextDelta(kind=kind, text=text))
+
+
 async def _send_request(
     provider: Provider,
     request: Mapping[str, Any],
@@ -413,27 +460,36 @@ async def _send_request(
     *,
     partial: list[str],
     charge: CallCharge,
+    redact: Redact | None,
 ) -> WireObject:
-    """Return the whole reply and emit its pieces as they arrive. Its text is added to `partial`."""
+    """Return the whole reply and emit its pieces as they arrive, redacted. Its text is added to
+    `partial` as it came."""
+    deltas = _RedactedDeltas(on_event, redact)
     dialect = get_dialect(provider.dialect)
     gathering = dialect.create_reply_accumulator()
     recovery.reply_started = False
     reply: WireObject | None = None
-    async with _closing_stream(provider.send(request)) as events:
-        async for event in events:
-            if not request.get("stream"):
-                reply = event
-                break
-            if (failure := parse_error_event(event)) is not None:
-                raise ProviderError(failure)
-            recovery.reply_started = True
-            gathering.feed(event)
-            piece = read_text_or_thinking_delta(event)
-            charge.count_received(event if piece is None else piece[1])
-            if piece is not None:
-                on_event(TextDelta(kind=piece[0], text=piece[1]))
-                if piece[0] == "text":
-                    partial.append(piece[1])
+
+    def tell_retry(failure: ProviderFailureDetails, wait_s: float) -> None:
+        on_event(ModelCallRetried(kind=failure.kind, reason=failure.message, wait_s=wait_s))
+
+    with hear_retry_waits(tell_retry):
+        async with _closing_stream(provider.send(request)) as events:
+            async for event in events:
+                if not request.get("stream"):
+                    reply = event
+                    break
+                if (failure := parse_error_event(event)) is not None:
+                    raise ProviderError(failure)
+                recovery.reply_started = True
+                gathering.feed(event)
+                piece = read_text_or_thinking_delta(event)
+                charge.count_received(event if piece is None else piece[1])
+                if piece is not None:
+                    deltas.feed(*piece)
+                    if piece[0] == "text":
+                        partial.append(piece[1])
+    deltas.finish()
     reply = gathering.reply_body() if reply is None else reply
     if reply is None:
         raise ProviderError(STREAM_CUT_SHORT)

@@ -12,14 +12,18 @@ from pathlib import Path
 from types import FrameType
 
 from trimtab.sidecar.http_server import HttpServer
+from trimtab.sidecar.redacted_conversations import FILE_NAME, RedactedConversations
 from trimtab.sidecar.sidecar import MAX_CONVERSATIONS, Sidecar
 from trimtab.sidecar.state_file import SOCKET_NAME, StateFile
 from trimtab.sidecar.stdio import serve_stdio
 
 
-def run_on_stdio(*, store: str | None, max_conversations: int = MAX_CONVERSATIONS) -> None:
+def run_on_stdio(
+    *, folder: Path, store: str | None, max_conversations: int = MAX_CONVERSATIONS
+) -> None:
     """Answer the calls on standard input until it ends, or until nobody reads the answers."""
-    sidecar = Sidecar(store, max_conversations=max_conversations)
+    redacted = RedactedConversations(folder / FILE_NAME)
+    sidecar = Sidecar(store, max_conversations=max_conversations, redacted=redacted)
     if not sys.stdin.isatty():
         # Control-C in a terminal reaches this process as well. The agent decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -49,7 +53,8 @@ def run_over_http(
     state = StateFile(folder)
     with state.hold():
         token = state.read_or_make_token()
-        sidecar = Sidecar(store, max_conversations=max_conversations)
+        redacted = RedactedConversations(folder / FILE_NAME)
+        sidecar = Sidecar(store, max_conversations=max_conversations, redacted=redacted)
         server = HttpServer(sidecar, token=token)
         path = folder / SOCKET_NAME
         with contextlib.suppress(FileNotFoundError):

@@ -38,6 +38,7 @@ from trimtab.session.session import Session
 from trimtab.session.threads import run_in_thread_if_long
 from trimtab.sidecar.call import Answer, Call, Refusal, read_call
 from trimtab.sidecar.call_options import CallOptions
+from trimtab.sidecar.redacted_conversations import RedactedConversations
 from trimtab.sidecar.tally import Tally, format_totals
 from trimtab.sidecar.wire_body import WireBody, describe_pieces
 from trimtab.stores.base import Store
@@ -66,6 +67,7 @@ class Sidecar:
     Args:
         store: The store of the conversations, or its location. None keeps them in memory.
         max_conversations: Conversations that are kept in memory.
+        redacted: Which conversations are redacted, also of those that left the memory.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class Sidecar:
         store: Store | str | os.PathLike[str] | None = None,
         *,
         max_conversations: int = MAX_CONVERSATIONS,
+        redacted: RedactedConversations | None = None,
     ) -> None:
+        self._redacted = redacted or RedactedConversations()
         self._notices: ContextVar[list[EditNotice] | None] = ContextVar("notices", default=None)
         options: ConversationOptions = {
             "cache": "caller",
@@ -155,6 +159,8 @@ class Sidecar:
         if "redact" not in (given or {}) and await self._is_redacted(conversation_id):
             reason = 'this conversation is redacted: pass redact in each call, or "redact": []'
             raise Refusal(400, reason, is_blocked=True)
+        if options.get("redact"):
+            self._redacted.note(conversation_id, is_redacted=True)
         try:
             answer = await self._fit_or_pass(call, conversation_id, options)
         except Refusal:
@@ -173,23 +179,30 @@ class Sidecar:
             raise Refusal(503, f"not redacted, so do not send it: {why}")
         tally = self._tally(conversation_id)
         tally.calls += 1
-        tally.is_redacted = bool(options.get("redact"))
+        if not options.get("redact"):
+            self._redacted.note(conversation_id, is_redacted=False)
         spent_ms = round((time.perf_counter() - started) * 1_000, 2)
         return Answer(fields={**answer.fields, "ms": spent_ms}, body=answer.body)
 
     async def _is_redacted(self, conversation_id: str) -> bool:
-        """Whether the last call of a conversation, or its log, was redacted."""
+        """Whether the last call of a conversation, or its log, was redacted. If nobody can tell,
+        it was."""
+        if conversation_id in self._redacted or not self._redacted.is_known:
+            return True
         tally = self._tallies.get(conversation_id)
-        if tally is not None and tally.is_redacted is not None:
-            return tally.is_redacted
+        if tally is not None and tally.calls:
+            return False
 
         async def read(session: Session) -> bool:
             return session.window.settings.redacts
 
         try:
             return await self._stored.use_session(conversation_id, read)
-        except (LookupError, StoreError, OSError):
+        except LookupError:
             return False
+        except Exception as error:  # noqa: BLE001 - whatever makes a log unreadable
+            log.warning("the log of a conversation cannot be read: %s", type(error).__name__)
+            return False  # it would be among those above
 
     async def _fit_or_pass(
         self, call: Call, conversation_id: str, options: ConversationOptions

@@ -20,8 +20,6 @@ class Tally:
     """Bodies that were fitted, or that passed."""
     refused: int = 0
     """Refusals for length."""
-    is_redacted: bool | None = None
-    """Whether the last call was redacted; None before the first one."""
     usage: Usage = field(default_factory=lambda: Usage(input=0, output=0))
     """What the provider reported for these bodies."""
     handles: dict[str, None] = field(default_factory=dict[str, None])

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, cast
 
-from trimtab.engine.log.event import Event, dump_event_line, event_from_json
+from trimtab.engine.log.event import (
+    Event,
+    MessageAdded,
+    ToolResultRepair,
+    dump_event_line,
+    event_from_json,
+)
+from trimtab.engine.log.message import extract_text_or_arguments
+from trimtab.engine.window.window import Window
 from trimtab.errors import (
     ExportChecksumError,
     ImportTargetExistsError,
@@ -27,6 +35,8 @@ from trimtab.errors import (
 )
 from trimtab.stores.base import Store
 
+MAX_EVENT_TIME_S = 253_402_300_799
+"""The last second of the year 9999. No later time can be shown."""
 EXPORT_VERSION = 1
 """Version of the file format. Each event carries its own format version. It stays 1 until the first
 release."""
@@ -162,18 +172,46 @@ def _parse_events(body: Sequence[str]) -> list[Event]:
         data = _parse_object(line)
         try:
             event = event_from_json(data)
+            _require_readable(event)
         except NewerLogError as error:
             raise NewerExportError(str(error)) from error
         except UnreleasedLogError as error:
             raise UnreleasedExportError(str(error)) from error
-        except (LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise NotAnExportError(f"line {number + 1} of this export is not an event") from error
         if event.seq != number:
             raise NotAnExportError(
                 f"event {event.seq} of this export is out of order: event {number} is expected here"
             )
         events.append(event)
+    _require_foldable(events)
     return events
+
+
+def _require_readable(event: Event) -> None:
+    """Raise `ValueError` if a time or a text of an event is none."""
+    at: Any = event.at
+    if type(at) not in (int, float) or not 0 <= at <= MAX_EVENT_TIME_S:
+        raise ValueError("its time is not a number of seconds since 1970")
+    if isinstance(event.body, MessageAdded | ToolResultRepair):
+        message = event.body.message
+        texts: list[Any] = [message.role, *map(extract_text_or_arguments, message.parts)]
+        texts += [name for call in message.calls for name in (call.id, call.name)]
+        texts += [result.call_id for result in message.results]
+        if not all(text is None or isinstance(text, str) for text in texts):
+            raise ValueError("a text of its message is none")
+
+
+def _require_foldable(events: Sequence[Event]) -> None:
+    """Raise an error if the events are no history of a session. Otherwise each command that reads
+    the session would fail later."""
+    try:
+        Window().apply(*events)
+    except Exception as error:
+        raise NotAnExportError(
+            "the events of this export do not belong together, so no session can be made of them: "
+            f"{type(error).__name__}"
+        ) from error
 
 
 def _target_exists_error(session_id: str, position: int) -> ImportTargetExistsError:
@@ -191,7 +229,7 @@ def _parse_object(line: str) -> dict[str, Any]:
     """Return a JSON object, or an empty one for anything else."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (RecursionError, ValueError):
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 

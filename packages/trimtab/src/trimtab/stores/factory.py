@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimtab.errors import StoreUnavailable
+from trimtab.errors import MissingPackageError, StoreUnavailable
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
+from trimtab.stores.files.disk import resolve_folder
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.stores.spending import SpendingLedger
 
 if TYPE_CHECKING:
     from trimtab.stores.postgres import PostgresStore
 
-POSTGRES_INSTALL_HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
 CONNECTIONS_PER_AGENT = 4
 """Database connections for one agent. Its turn writes through one; tools and lookups use the
 others."""
@@ -32,11 +33,14 @@ def is_database_address(location: str) -> bool:
 
 
 def check_store_location(location: str) -> None:
-    """Raise `ValueError` if a location is a URL of something that is not a store.
+    """Raise `ValueError` if a location is empty, or a URL of something that is not a store.
 
     As a folder it would work, and only the next machine would show that the sessions are elsewhere.
     """
-    if is_database_address(location) or (begin := _SCHEME.match(location)) is None:
+    if is_database_address(location):
+        return
+    resolve_folder(location)
+    if (begin := _SCHEME.match(location)) is None:
         return
     scheme = begin[0]
     hint = "; write postgresql:// instead" if "postgres" in scheme.lower() else ""
@@ -53,18 +57,21 @@ def contains_database_password(location: str) -> bool:
 
 
 async def open_store(
-    location: str, *, allow_new_folder: bool = True, max_connections: int = CONNECTIONS_PER_AGENT
+    location: str | os.PathLike[str],
+    *,
+    allow_new_folder: bool = True,
+    max_connections: int = CONNECTIONS_PER_AGENT,
 ) -> FileStore | PostgresStore:
     """Open the store at a location. Close it with `await store.close()`, or open it for a block.
 
     Args:
-        location: A folder, or the address of a PostgreSQL database.
+        location: A folder, or the address of a PostgreSQL database. `~` is the user's home.
         allow_new_folder: Whether the folder may be missing.
         max_connections: Maximum number of database connections.
 
     Raises:
         StoreUnavailable: There is no such folder, or the database cannot be reached.
-        ValueError: The location is a URL, but not that of a PostgreSQL database.
+        ValueError: The location is empty, or a URL but not that of a PostgreSQL database.
 
     Example:
         Open a folder for a block::
@@ -72,16 +79,16 @@ async def open_store(
             async with await open_store("sessions") as store:
                 session = await Session.open(store, "alice")
     """
+    location = os.fspath(location)
     check_store_location(location)
     if not is_database_address(location):
-        _check_folder(Path(location), allow_new=allow_new_folder)
-        return FileStore(location)
+        folder = resolve_folder(location)
+        _check_folder(folder, allow_new=allow_new_folder)
+        return FileStore(folder)
     try:
         from trimtab.stores.postgres import PostgresStore
-    except ModuleNotFoundError as error:
-        if error.name not in ("psycopg", "psycopg_pool"):
-            raise
-        raise StoreUnavailable(POSTGRES_INSTALL_HINT) from error
+    except MissingPackageError as error:
+        raise StoreUnavailable(str(error)) from error
     return await PostgresStore.connect(location, max_size=max_connections)
 
 

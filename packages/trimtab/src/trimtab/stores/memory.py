@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NoReturn, Self
 
 from trimtab.engine.log.event import (
     Event,
@@ -24,6 +24,7 @@ from trimtab.engine.recall.search import (
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
 from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
+from trimtab.stores.forks import refuse_pickling
 from trimtab.stores.subjects import find_subject
 from trimtab.stores.turn_queue import TurnQueue
 
@@ -66,6 +67,10 @@ class MemoryStore:
     def __init__(self) -> None:
         self._logs: dict[str, _Log] = {}
         self._turns = TurnQueue()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled."""
+        refuse_pickling("MemoryStore")
 
     async def __aenter__(self) -> Self:
         """Return the store. It is closed at the end of the block."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from weakref import WeakValueDictionary
 
 from trimtab.errors import SessionBusy
+from trimtab.stores.shared_lock import SharedByName, SharedLock
 
 POLL_INTERVAL_S = 0.05
 """Seconds between two attempts to get a turn that another process has."""
@@ -29,7 +29,7 @@ class TurnQueue:
     """
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = SharedByName(SharedLock)
 
     def is_held(self, session: str) -> bool:
         """Whether a request of this process holds the turn."""
@@ -48,7 +48,7 @@ class TurnQueue:
         """Hold the turn. Raise `SessionBusy` after `wait` seconds."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + wait
-        lock = self._locks.setdefault(session, asyncio.Lock())
+        lock = self._locks.get_or_create(session)
         try:
             async with asyncio.timeout_at(deadline):
                 await lock.acquire()

@@ -23,6 +23,7 @@ ANYBODY_WILDCARD = "*"
 
 _TELEGRAM_ID = re.compile(r"-?[0-9]+")
 _TELEGRAM_USERNAME = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
+_WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
 _TELEGRAM_BOT_TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]+")
 
 
@@ -35,6 +36,11 @@ def check_channels_and_schedules(spec: AgentSpec, document: YamlDocument) -> Ite
     for name, schedule in spec.schedules.items():
         for key, why in _check_schedule(schedule, spec):
             yield ("schedules", name, *key), why
+
+
+def is_webhook_secret(secret: str | None) -> bool:
+    """Whether Telegram accepts a secret for a webhook, and nobody guesses it."""
+    return _WEBHOOK_SECRET.fullmatch(secret or "") is not None
 
 
 def _check_telegram(block: TelegramSpec, document: YamlDocument) -> Iterator[PathProblem]:
@@ -54,13 +60,16 @@ def _check_telegram(block: TelegramSpec, document: YamlDocument) -> Iterator[Pat
                 "`webhook`, the bot polls Telegram"
             ),
         )
+    advice = "create one with `openssl rand -hex 32` and write `secret: ${TELEGRAM_SECRET}`"
     if block.webhook is not None and not block.secret:
         yield (
             ("telegram", "webhook"),
-            (
-                "needs `secret` next to it, or anybody could send messages as Telegram; create one "
-                "with `openssl rand -hex 32` and write `secret: ${TELEGRAM_SECRET}`"
-            ),
+            (f"needs `secret` next to it, or anybody could send messages as Telegram; {advice}"),
+        )
+    elif block.webhook is not None and not is_webhook_secret(block.secret):
+        yield (
+            ("telegram", "secret"),
+            f"must have 16 to 256 letters, digits, _ or -, so that nobody guesses it; {advice}",
         )
     for key, ids in (("allow", block.allow), ("deny", block.deny)):
         for at, who in enumerate(ids):

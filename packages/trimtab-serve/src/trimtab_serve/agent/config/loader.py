@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 
@@ -257,6 +258,7 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
             path = ("session", "redact_patterns", at)
             why = f"is not a regular expression: {error.msg}"
             yield _problem_at(f"{format_config_path(path)} {why}", path, document)
+    yield from _check_proxies(spec, document)
     for name, tool in spec.tools.items():
         if isinstance(tool, McpToolSpec) and (tool.command is None) is (tool.url is None):
             why = (
@@ -267,6 +269,16 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
             yield _problem_at(f"tools.{name} {why}", ("tools", name), document)
     for path, why in check_channels_and_schedules(spec, document):
         yield _problem_at(f"{format_config_path(path)} {why}", path, document)
+
+
+def _check_proxies(spec: AgentSpec, document: YamlDocument) -> Iterator[ConfigProblem]:
+    for index, proxy in enumerate(spec.serve.trusted_proxies):
+        try:
+            ip_network(proxy)
+        except ValueError:
+            path = ("serve", "trusted_proxies", index)
+            why = "must be an address or a network, such as 10.0.0.7 or 10.1.0.0/16"
+            yield _problem_at(f"{format_config_path(path)} {why}", path, document)
 
 
 def _check_model_info_and_prices(

@@ -168,7 +168,8 @@ def _fitting_alternatives(shape: SchemaNode, data: Any) -> list[SchemaNode]:
     choices = [one for one in cast("list[SchemaNode]", shape["anyOf"]) if one.get("type") != "null"]
     kinds = {list: "array", dict: "object"}
     json_type = kinds.get(cast("type[Any]", type(data)))
-    same = [one for one in choices if one.get("type") == json_type]
+    # Every reference is to a block.
+    same = [one for one in choices if one.get("type", "object") == json_type]
     return same or choices
 
 

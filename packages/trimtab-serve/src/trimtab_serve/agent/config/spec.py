@@ -15,7 +15,7 @@ from trimtab.engine.policy.config import (
     ROLLING_WINDOW_MESSAGES,
     SUMMARISE_AT_SHARE,
     TRIM_AT_SHARE,
-    Goal,
+    GoalName,
     ResultTruncation,
 )
 from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME, PolicyName
@@ -39,6 +39,9 @@ PositiveSeconds = Annotated[
     float, Field(gt=0, strict=True, allow_inf_nan=False), BeforeValidator(parse_env_text_as_scalar)
 ]
 PositiveDollars = Annotated[
+    float, Field(gt=0, strict=True, allow_inf_nan=False), BeforeValidator(parse_env_text_as_scalar)
+]
+PositiveNumber = Annotated[
     float, Field(gt=0, strict=True, allow_inf_nan=False), BeforeValidator(parse_env_text_as_scalar)
 ]
 StrictFlag = Annotated[bool, Field(strict=True), BeforeValidator(parse_env_text_as_scalar)]
@@ -84,7 +87,8 @@ class TenantLimitsSpec(ConfigBlock):
     session_bytes: PositiveInt = 268_435_456
     """Bytes that one session stores: 256 MiB."""
     bytes: PositiveInt = 10_737_418_240
-    """Bytes that all sessions of one tenant store: 10 GiB."""
+    """Bytes that all sessions of one tenant store, with waiting messages and dead letters: 10
+    GiB."""
     schedules: PositiveInt = 100
     """Schedules of one tenant that are not finished."""
 
@@ -111,10 +115,20 @@ class ServeSpec(ConfigBlock):
     limit for open files, at most 10000."""
     max_connections_per_address: PositiveInt | None = None
     """The same for one address, or one IPv6 /64 network. By default half of `max_connections`."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of your reverse proxies: `[10.0.0.7, 10.1.0.0/16]`. Their header
+    `X-Forwarded-For` names the caller, and they may have more connections than one address. From
+    this machine the header counts without this setting."""
     max_queued_messages: PositiveInt = 10_000
     """Waiting messages of one tenant. Further ones are refused."""
     tenant_limits: TenantLimitsSpec = TenantLimitsSpec()
-    """How much one tenant may store. The tenant `default` has no such limits."""
+    """How much one tenant may store. Chats and callers without a key belong to the tenant
+    `default`. `limits_by_tenant` has the same settings for certain tenants."""
+    limits_by_tenant: dict[str, TenantLimitsSpec] = Field(
+        default_factory=dict[str, TenantLimitsSpec]
+    )
+    """Other limits of certain tenants, by name: `{acme: {bytes: 50000000000}}`. What is not set is
+    as in `tenant_limits`."""
     retry_for: PositiveSeconds = 21_600.0
     """Seconds for which a turn is retried while the provider is down, overloaded or rejects the
     key. Then its messages become dead letters."""
@@ -265,14 +279,19 @@ class ModelSpec(ConfigBlock):
         return parse_model_info(self.model_info).get("base_model")
 
 
+def _read_name_as_block(value: object) -> object:
+    """Read a model's name alone as a block with nothing but the name."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 class ToolContextSpec(ConfigBlock):
     max_tool_result_tokens: PositiveInt | None = None
     """Tokens of one result of this tool."""
     tool_result_truncation: ResultTruncation | None = None
     """Which part of a long result of this tool is kept."""
     exempt: StrictFlag = False
-    """Whether policies leave results of this tool alone. A result larger than the available space
-    is still cut."""
+    """Whether policies leave results of this tool alone and keep its newest call with its
+    arguments. A result larger than the available space is still cut."""
 
 
 class ContextLimitsSpec(ConfigBlock):
@@ -356,7 +375,7 @@ class SessionSpec(ConfigBlock):
     """A folder next to the file, or a database such as `${DATABASE_URL}`."""
     policy: PolicyName = DEFAULT_POLICY_NAME
     """The policy that decides what to hide, and when."""
-    goal: Goal = "balanced"
+    goal: GoalName | PositiveNumber = "balanced"
     """What the policy optimises for."""
     recall: StrictFlag = True
     """Whether the model gets tools to look up hidden content."""
@@ -405,7 +424,7 @@ class CommonToolSpec(ConfigBlock):
 
     permission: Permission | None = None
     """What to do if no pattern below matches. By default `ask` for `shell` and `mcp`, `allow` for
-    `command` and `python`."""
+    `command`, `python` and `schedule`."""
     allow: tuple[str, ...] = ()
     """Patterns of calls that run without approval: `git status *`."""
     ask: tuple[str, ...] = ()
@@ -488,8 +507,16 @@ class McpToolSpec(CommonToolSpec):
     """The server's tools that the model gets. By default all."""
 
 
+class ScheduleToolSpec(CommonToolSpec):
+    """Three tools with which a served agent sends itself messages at set times."""
+
+    kind: Literal["schedule"]
+    """The tools `schedule_task`, `list_schedules` and `cancel_schedule`."""
+
+
 AnyToolSpec = Annotated[
-    ShellToolSpec | CommandToolSpec | PythonToolSpec | McpToolSpec, Field(discriminator="kind")
+    ShellToolSpec | CommandToolSpec | PythonToolSpec | McpToolSpec | ScheduleToolSpec,
+    Field(discriminator="kind"),
 ]
 
 
@@ -498,8 +525,10 @@ class AgentSpec(ConfigBlock):
 
     name: str = "agent"
     """The name of the agent, in lists and prompts."""
-    model: ModelSpec
-    """The model that answers."""
+    model: Annotated[
+        ModelSpec, BeforeValidator(_read_name_as_block, json_schema_input_type=str | ModelSpec)
+    ]
+    """The model that answers: its name, or a block."""
     system: str | None = None
     """The system prompt, or a Markdown file next to this one, such as `system.md`. A text with a
     space in it is a prompt unless it ends in `.md` or `.txt`."""

@@ -114,7 +114,7 @@ def _explain_error(
 def _explain_missing_setting(path: ConfigPath, block: SchemaNode, document: YamlDocument) -> str:
     empty = "is empty" if path in document.marks else "is missing"
     if path == ("model",):
-        return f"{empty}; write `model:`, and indented below it `name: ` with the model's name"
+        return f"{empty}; write `model: ` with the model's name"
     shape = block.get("properties", {}).get(path[-1], {})
     about = " ".join(str(shape.get("description", "")).split())
     return (
@@ -207,8 +207,6 @@ def _suggest_fix(
         and (match := _SETTING_WITHOUT_SPACE.fullmatch(source_text))
     ):
         return f"write `{match[1]}: {match[2]}`, with a space after the `:`"
-    if list_settings_of_block(shape) and isinstance(value, str) and path == ("model",):
-        return f"write `name: {source_text}` on a separate line, indented below `model:`"
     if (
         path[0] == "tools"
         and len(path) == 2

@@ -13,6 +13,7 @@ from trimtab_serve.agent.config.spec import (
     CommandToolSpec,
     McpToolSpec,
     PythonToolSpec,
+    ScheduleToolSpec,
     ShellToolSpec,
 )
 from trimtab_serve.agent.environment import select_variables_named_by_setting
@@ -63,6 +64,8 @@ class _ToolBuilder:
                 return [make_python_tool(name, spec, self.setting.folder, self.setting.gate)]
             case McpToolSpec():
                 return await self._build_mcp_tools(name, spec)
+            case ScheduleToolSpec():
+                return []  # the server adds them: nothing else has a clock and a queue
 
     async def _build_mcp_tools(self, name: str, spec: McpToolSpec) -> list[Tool]:
         try:

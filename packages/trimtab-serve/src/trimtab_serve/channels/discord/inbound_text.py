@@ -6,14 +6,14 @@ import re
 
 import discord
 
+from trimtab.engine.text.quoting import collapse_whitespace
 from trimtab.engine.text.utf8 import replace_lone_surrogates
 from trimtab_serve.channels.inbound_text import (
-    FORWARDED_NOTICE,
-    collapse_whitespace,
     format_inbound_text,
     format_poll,
     format_reply_quote,
     format_sender,
+    quote_in_notice,
 )
 
 EMPTY_MESSAGE_TEXT = "[a message without words]"
@@ -53,22 +53,26 @@ def format_discord_message_for_agent(
 ) -> str:
     """Return the text for the agent. In a server, it includes the sender."""
     lines = [text] if (text := _readable_text(message, bot_user_id)) else []
-    lines += [f"[sticker: {collapse_whitespace(sticker.name)}]" for sticker in message.stickers]
+    lines += [f"[sticker: {quote_in_notice(sticker.name)}]" for sticker in message.stickers]
     if message.poll is not None:
         answers = (answer.text for answer in message.poll.answers)
         lines.append(format_poll(str(message.poll.question), answers))
     forwarded_texts = [shot.content for shot in message.message_snapshots if shot.content]
     lines += forwarded_texts
-    notices = [FORWARDED_NOTICE] if forwarded_texts else []
-    if quote := _quote_replied_message(message, bot_user_id):
-        notices.append(quote)
+    quote = _quote_replied_message(message, bot_user_id)
     if not lines and not message.attachments:
         lines.append(EMPTY_MESSAGE_TEXT)
     author = message.author
     sender = (
         None if is_direct_message(message) else format_sender(str(author.display_name), author.id)
     )
-    return format_inbound_text(lines, notices=notices, sender=sender, edited=edited)
+    return format_inbound_text(
+        lines,
+        notices=[quote] if quote else [],
+        sender=sender,
+        edited=edited,
+        forwarded=bool(forwarded_texts),
+    )
 
 
 def build_thread_title(message: discord.Message, bot_user_id: int) -> str:

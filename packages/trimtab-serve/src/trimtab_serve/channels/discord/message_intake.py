@@ -302,7 +302,9 @@ class DiscordMessageIntake:
         key = discord_message_key(message.id)
         before = await self._service.find_message_by_key(session, key)
         if before is not None:
-            if not edited or _leading_text(before) == format_discord_message_for_agent(message, me):
+            redact = self._service.agent_for(session).redact or str
+            text = redact(format_discord_message_for_agent(message, me))
+            if not edited or _leading_text(before) == text:
                 return  # a duplicate, or a preview was added to it
             key = f"{key}:{int((message.edited_at or message.created_at).timestamp() * 1_000)}"
         user_message, refusal = await build_user_message(
@@ -310,7 +312,6 @@ class DiscordMessageIntake:
             list_discord_files(message),
             accepted_media=self._service.agent_for(session).accepted_media,
             max_bytes=self._config.max_file_bytes,
-            is_group=not is_direct_message(message),
         )
         is_alone = (
             is_direct_message(message) or channel != message.channel.id or _is_own_thread(place, me)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
@@ -12,6 +11,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 from trimtab_serve.api_keys.api_key import ApiKey, KeyRole, hash_api_key
 from trimtab_serve.api_keys.last_use import ApiKeyLastUse
+from trimtab_serve.api_keys.lookup import ApiKeyLookup
 from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.channels.http.api_caller import LOCAL_CALLER, ApiCaller, build_caller
 from trimtab_serve.channels.http.problems import HttpProblem
@@ -24,11 +24,6 @@ WRONG_KEYS_PER_MINUTE = 20
 """Requests without a valid key that one address may make in a minute. They may come all at once."""
 MAX_KNOWN_KEYS = 10_000
 """Number of keys whose names are remembered."""
-MAX_PARALLEL_GUESSES = 4
-"""Lookups of unknown keys that run at the same time."""
-GUESSES_PER_MINUTE = 600
-"""Lookups of unknown keys in a minute that are made in all for addresses beyond their pace. A sixth
-of them may come at once. A valid key may be among them, because others may share its address."""
 IPV6_NETWORK_BITS = 64
 """Size of the IPv6 network that one customer usually gets. It counts as one address."""
 
@@ -38,8 +33,8 @@ log = logging.getLogger("trimtab.http")
 class CallerAuthentication:
     """Identifies callers by their keys, and limits their request rates.
 
-    Each request looks its key up in the store, so a revoked key is refused at once. Limits come
-    before the lookup: a caller that exceeds one costs no query.
+    Each request looks its key up in the store, so a revoked key is refused at once. Only a request
+    that turns out to have no valid key counts against its address, because others may share it.
     """
 
     def __init__(self, keys: ApiKeyStore | None, requests_per_minute: int) -> None:
@@ -51,17 +46,15 @@ class CallerAuthentication:
         self._wrong_keys = CallerRateLimiter(WRONG_KEYS_PER_MINUTE, burst=WRONG_KEYS_PER_MINUTE)
         self._known_names = BoundedDict[bytes, str](MAX_KNOWN_KEYS)
         """The names of keys that were in the store at their last use, by hash."""
-        self._guesses = CallerRateLimiter(GUESSES_PER_MINUTE)
-        self._guess_slots = asyncio.Semaphore(MAX_PARALLEL_GUESSES)
+        self._unknown_keys = None if keys is None else ApiKeyLookup(keys)
 
     async def authenticate(self, headers: Mapping[str, str], client_host: str) -> ApiCaller:
         """Return the caller, given headers with lower-case names, and count the request.
 
         Raises `HttpProblem`: 401 without a valid key, and 429 if too many requests come with a key,
-        or without a valid key from an address. Wrong keys do not slow down a key that this process
-        knows, because others may share its address, and rarely another valid key.
+        or without a valid key from an address.
         """
-        if self._keys is None or self.last_use is None:
+        if self._keys is None or self._unknown_keys is None or self.last_use is None:
             return LOCAL_CALLER
         header = headers.get("authorization", "")
         if header[: len(BEARER_PREFIX)].lower() != BEARER_PREFIX:
@@ -69,10 +62,11 @@ class CallerAuthentication:
         sha256 = hash_api_key(header[len(BEARER_PREFIX) :].strip())
         known_name = self._known_names.get(sha256)
         if known_name is not None:
+            # Before the lookup: a caller that exceeds its limit costs no query.
             self.check_pace(known_name)
             key = await self._keys.find(sha256)
         else:
-            key = await self._find_unknown_key(self._keys, sha256, client_host)
+            key = await self._unknown_keys.find(sha256)
         if key is None:
             self._known_names.pop(sha256, None)
             raise self._reject(client_host, "wrong", "the key is not valid")
@@ -111,32 +105,19 @@ class CallerAuthentication:
                 burst=burst,
             )
 
-    async def _find_unknown_key(
-        self, keys: ApiKeyStore, sha256: bytes, client_host: str
-    ) -> ApiKey | None:
-        """Look up a key that may be a guess. Few run at once, so that each sees in time that its
-        address has made too many."""
-        async with self._guess_slots:
-            wait = self._wrong_keys.compute_retry_after_s(group_client_address(client_host))
-            if wait and self._guesses.take_or_retry_after_s("all addresses"):
-                raise self._build_paced_problem(client_host, wait)
-            return await keys.find(sha256)
-
     def _reject(self, client_host: str, why: ApiKeyRejectionLabel, detail: str) -> HttpProblem:
         """Return the problem for an invalid key. It does not reveal how close a guess is."""
-        if wait := self._wrong_keys.take_or_retry_after_s(group_client_address(client_host)):
-            return self._build_paced_problem(client_host, wait)
-        count_api_key_rejection(why)
-        return HttpProblem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
-
-    def _build_paced_problem(self, client_host: str, wait_s: float) -> HttpProblem:
+        wait = self._wrong_keys.take_or_retry_after_s(group_client_address(client_host))
+        if not wait:
+            count_api_key_rejection(why)
+            return HttpProblem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
         count_api_key_rejection("paced")
         log.warning(
             "more than %d requests a minute without a valid key from %s",
             *(WRONG_KEYS_PER_MINUTE, client_host),
             extra={"event": "wrong_keys"},
         )
-        seconds = math.ceil(wait_s)
+        seconds = math.ceil(wait)
         return HttpProblem(
             "too-many-requests",
             f"too many requests without a valid key came from this address; try again in "

@@ -87,8 +87,6 @@ def _complete_operation(operation: dict[str, Any], route: ApiRoute) -> None:
         failures.add(415)
     if "{" in route.path:
         failures.add(404)
-    if "{session}" in route.path:
-        failures.add(421)
     for failure in sorted(failures):
         responses.pop(str(failure), None)
         responses[str(failure)] = {"$ref": f"#/components/responses/{failure}"}

@@ -10,7 +10,6 @@ from trimtab.errors import (
     CannotFit,
     PositionTaken,
     SessionLockedByOtherProcess,
-    SessionMoved,
     SessionNotFound,
     StaleOwner,
     StoreFull,
@@ -108,13 +107,6 @@ PROBLEM_KINDS = {
             status=415,
             title="The body must be JSON",
             help="Send the body as JSON, with `Content-Type: application/json`.",
-        ),
-        ProblemKind(
-            name="misdirected",
-            status=421,
-            title="The session is in another database",
-            help="Send the request to the servers of the database that the header `Trimtab-Shard` "
-            "names; a proxy in front of the servers does this.",
         ),
         ProblemKind(
             name="invalid-request",
@@ -247,14 +239,6 @@ def convert_error_to_problem(error: Exception) -> HttpProblem | None:
             )
         case SessionLockedByOtherProcess() | PositionTaken() | StaleOwner():
             return HttpProblem("conflict", "another process is writing to this session; try again")
-        case SessionMoved(shard=None):
-            return build_unavailable_problem("the session is being moved to another database")
-        case SessionMoved(shard=shard):
-            return HttpProblem(
-                "misdirected",
-                f"the session was moved to the database {shard}",
-                headers={"Trimtab-Shard": str(shard)},
-            )
         case StoreUnavailable():
             return build_unavailable_problem(describe_store_trouble(error))
         case CannotFit() | CopyOfErasedData():

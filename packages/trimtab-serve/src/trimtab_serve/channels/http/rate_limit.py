@@ -42,18 +42,9 @@ class CallerRateLimiter:
 
     def take_or_retry_after_s(self, caller_name: str) -> float:
         """Take a token and return 0. If there is none, return the seconds until there is one."""
-        tokens, now = self._count_tokens(caller_name)
+        now = self._clock()
+        tokens, at = self._buckets.get(caller_name, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - at) * self._tokens_per_s)
         tokens_taken = 1 if tokens >= 1 else 0
         self._buckets[caller_name] = (tokens - tokens_taken, now)
         return 0.0 if tokens_taken else (1 - tokens) / self._tokens_per_s
-
-    def compute_retry_after_s(self, caller_name: str) -> float:
-        """Return the seconds until there is a token. 0 if there is one."""
-        tokens, _ = self._count_tokens(caller_name)
-        return max(0.0, 1 - tokens) / self._tokens_per_s
-
-    def _count_tokens(self, caller_name: str) -> tuple[float, float]:
-        """Return the tokens of a caller, and the time."""
-        now = self._clock()
-        tokens, at = self._buckets.get(caller_name, (self._capacity, now))
-        return min(self._capacity, tokens + (now - at) * self._tokens_per_s), now

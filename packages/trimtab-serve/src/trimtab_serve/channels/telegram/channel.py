@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from telegram import Bot, BotCommand, Message, Update
 from telegram.error import InvalidToken, TelegramError
 
+from trimtab_serve.agent.config.checks import is_webhook_secret
 from trimtab_serve.agent.config.spec import TelegramSpec
 from trimtab_serve.channels.chat_files import (
     FetchableChatFile,
@@ -109,7 +109,6 @@ MAX_REMEMBERED_KEYS = 1_024
 """Maximum number of remembered senders, albums and commands."""
 TYPING_INTERVAL_S = 4.5
 """Seconds between two typing indicators. Telegram shows one for five seconds."""
-WEBHOOK_SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{16,256}")
 
 log = logging.getLogger("trimtab.telegram")
 
@@ -130,10 +129,11 @@ class TelegramChannel:
         service.agent_for(
             str(SessionAddress(tenant=DEFAULT_TENANT, agent=agent_name, name=TELEGRAM_CHANNEL_NAME))
         )
-        if config.webhook is not None and not WEBHOOK_SECRET_PATTERN.fullmatch(config.secret or ""):
+        if config.webhook is not None and not is_webhook_secret(config.secret):
             raise ValueError(
                 "telegram.webhook needs telegram.secret: 16 to 256 letters, digits, _ or -. "
-                "With it, anybody can send fake updates. Create one with `openssl rand -hex 32`"
+                "Without one anybody could send messages as Telegram. Create one with `openssl "
+                "rand -hex 32`"
             )
         self._service = service
         self._agent_name = agent_name
@@ -296,7 +296,6 @@ class TelegramChannel:
             accepted_media=self._service.agents[self._agent_name].accepted_media,
             max_bytes=max_bytes,
             files_allowed=sender_rules.media,
-            is_group=is_group_message(message),
         )
         inbound = InboundMessage(
             session=session,

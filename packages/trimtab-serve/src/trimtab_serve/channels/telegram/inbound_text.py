@@ -5,11 +5,11 @@ from __future__ import annotations
 from telegram import Chat, Message, User
 
 from trimtab_serve.channels.inbound_text import (
-    FORWARDED_NOTICE,
     format_inbound_text,
     format_poll,
     format_reply_quote,
     format_sender,
+    quote_in_notice,
 )
 from trimtab_serve.channels.telegram.access import GROUP_CHAT_TYPES, TelegramBotIdentity
 
@@ -34,14 +34,13 @@ def format_telegram_message_for_agent(
         return None
     if edited and message.location is not None:
         return None  # an update of a live location
-    notices = [FORWARDED_NOTICE] if message.forward_origin is not None else []
-    if quote := _quote_replied_message(message, bot_identity):
-        notices.append(quote)
+    quote = _quote_replied_message(message, bot_identity)
     return format_inbound_text(
         [line for line in (own_text, other) if line],
-        notices=notices,
+        notices=[quote] if quote else [],
         sender=_format_sender(message) if is_group_message(message) else None,
         edited=edited,
+        forwarded=message.forward_origin is not None,
     )
 
 
@@ -51,12 +50,13 @@ def _describe_other_content(message: Message) -> str:
         return f"[sticker {sticker.emoji}]" if sticker.emoji else "[sticker]"
     if (venue := message.venue) is not None:
         place = venue.location
-        return f"[place: {venue.title}, {venue.address}, {place.latitude}, {place.longitude}]"
+        name = quote_in_notice(f"{venue.title}, {venue.address}")
+        return f"[place: {name}, {place.latitude}, {place.longitude}]"
     if (place := message.location) is not None:
         return f"[location: {place.latitude}, {place.longitude}]"
     if (contact := message.contact) is not None:
         name = " ".join(filter(None, (contact.first_name, contact.last_name)))
-        return f"[contact: {name}, {contact.phone_number}]"
+        return f"[contact: {quote_in_notice(f'{name}, {contact.phone_number}')}]"
     if (poll := message.poll) is not None:
         return format_poll(poll.question, (option.text for option in poll.options))
     if (dice := message.dice) is not None:

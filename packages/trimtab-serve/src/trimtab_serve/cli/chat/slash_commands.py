@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -144,8 +145,9 @@ async def _recall(chat: ChatState, argument: str) -> None:
     chat.console.out("\n".join(rows[:RECALL_HEAD_ROWS]), highlight=False)
     place = chat.agent.spec.session.store
     # A database's address holds a password, and comes from the environment as a rule.
-    store = "" if is_database_address(place) else f" --store {place}"
-    command = f"trimtab session recall {chat.session.id} {argument}{store} | less"
+    store = "" if is_database_address(place) else f" --store {shlex.quote(place)}"
+    names = shlex.join([chat.session.id, argument])
+    command = f"trimtab session recall {names}{store} | less"
     _hint(
         chat, f"… {format_count(len(other_rows), 'line')} not shown; to see all of them: {command}"
     )
@@ -230,7 +232,7 @@ async def _erase(chat: ChatState, argument: str) -> None:
                 session, handle, why="asked for in a chat", hooks=stores.erase_hooks
             )
     except QueueInUse as busy:
-        command = f"trimtab session erase {session.id} {handle}"
+        command = f"trimtab session erase {shlex.quote(session.id)} {handle}"
         raise ValueError(
             f"process {busy.holder} serves from this folder and may also hold the message; "
             f"leave with Ctrl-D, then run: {command}"

@@ -17,7 +17,6 @@ from rich.text import Text
 from trimtab.cli.extension import DEFAULT_AGENT_PATH
 from trimtab.cli.store_command import PIPED_WIDTH_CHARS, report_known_errors
 from trimtab.cli.text_format import escape_control_characters
-from trimtab.providers.retries import OnRetryWait, ignore_retry_wait
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent, build_redactor, open_agent
 from trimtab_serve.agent.config.loader import load_agent_spec
@@ -114,9 +113,7 @@ async def _run_conversation(
     # From the first moment on: an Enter that is typed before the first prompt is one.
     with suppress_terminal_echo():
         keyboard.feed_typeahead()
-        return await _with_chat(
-            arguments, spec, asking.approve, screen.console, converse, waits=screen.on_retry_wait
-        )
+        return await _with_chat(arguments, spec, asking.approve, screen.console, converse)
 
 
 async def _run_single_shot(
@@ -158,11 +155,9 @@ async def _with_chat(
     approve: ApprovalCallback,
     console: Console,
     run: Callable[[ChatState, bool], Awaitable[int]],
-    *,
-    waits: OnRetryWait = ignore_retry_wait,
 ) -> int:
     folder = arguments.agent_file.resolve().parent
-    async with open_agent(spec, folder, approve=approve, on_retry_wait=waits) as agent:
+    async with open_agent(spec, folder, approve=approve) as agent:
         talk, is_new = await _open_chat(agent, arguments, console)
         try:
             return await run(talk, is_new)

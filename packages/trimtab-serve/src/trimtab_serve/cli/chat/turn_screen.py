@@ -25,7 +25,6 @@ from rich.text import Text
 
 from trimtab.cli.text_format import escape_control_characters, shorten_to_line
 from trimtab.engine.log.message import ToolCall
-from trimtab.errors import ProviderFailureDetails
 from trimtab.session import events as turn_events
 
 MAX_HELD_WORD_CHARS = 30
@@ -166,10 +165,6 @@ class TurnScreen:
             draw()
             self._quiet_since = self._clock()
 
-    def on_retry_wait(self, failure: ProviderFailureDetails, delay_s: float) -> None:
-        """Let the status count down to the next attempt of a call."""
-        self._again = (RETRY_REASONS[failure.kind], self._clock() + delay_s)
-
     def _choose_drawing(self, event: turn_events.TurnEvent) -> Callable[[], None]:
         match event:
             case turn_events.TextDelta():
@@ -181,6 +176,10 @@ class TurnScreen:
                 began = self._running.pop(id(event.call), None)
                 took = None if began is None else self._clock() - began.since
                 return partial(self._draw_tool_result, event, took)
+            case turn_events.ModelCallRetried() if event.wait_s:
+                # The status counts down to the next attempt.
+                self._again = (RETRY_REASONS[event.kind], self._clock() + event.wait_s)
+                return lambda: None
             case turn_events.ModelCallRetried():
                 return partial(self._draw_retry, event)
             case turn_events.UserNotice():

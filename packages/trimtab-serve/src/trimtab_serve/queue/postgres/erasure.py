@@ -47,11 +47,7 @@ class PostgresErasableQueue:
     @classmethod
     async def connect(cls, conninfo: str, *, wait: float = 10.0) -> Self:
         """Open a connection to a migrated database."""
-        return cls(
-            await ConnectionPool.open(
-                conninfo, min_size=1, max_size=1, wait=wait, purpose="erasure"
-            )
-        )
+        return cls(await ConnectionPool.open(conninfo, max_size=1, wait=wait, purpose="erasure"))
 
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100

@@ -10,7 +10,7 @@ SELECT pg_advisory_xact_lock_shared($1);
 SELECT pg_advisory_xact_lock($1);
 
 -- A message whose key waits, or is in the log because it was answered, is not stored again. Returns
--- whether it was stored, and whether the session takes messages here. The job of its turn is queued with it, unless one is queued that will see
+-- whether it was stored. The job of its turn is queued with it, unless one is queued that will see
 -- it. This is one statement. The lock of the gate comes first, because everything depends on it. A
 -- conflict is found in the current table, not in an earlier snapshot. `:events` is the partition of
 -- the session.
@@ -18,13 +18,10 @@ SELECT pg_advisory_xact_lock($1);
 WITH gate AS MATERIALIZED (
     SELECT pg_advisory_xact_lock_shared($5)
 ),
-here AS MATERIALIZED (
-    SELECT NOT trimtab.is_closed($4, $10) AS is_open FROM gate
-),
 kept AS (
     INSERT INTO trimtab.inbox (session, key, body)
-    SELECT $1, $2, $3 FROM here
-    WHERE is_open AND NOT EXISTS (SELECT FROM :events WHERE session = $4 AND key = $2)
+    SELECT $1, $2, $3 FROM gate
+    WHERE NOT EXISTS (SELECT FROM :events WHERE session = $4 AND key = $2)
     ON CONFLICT (session, key) DO NOTHING
     RETURNING number
 ),
@@ -36,7 +33,7 @@ due AS (
     SELECT $6, $7, $8, $8, $9::jsonb FROM kept
     ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING
 )
-SELECT EXISTS (SELECT FROM kept), is_open FROM here;
+SELECT EXISTS (SELECT FROM kept) FROM gate;
 
 -- Queues a job like Procrastinate, except that a queued job is left as it is. Procrastinate's own
 -- function would raise an error and abort the transaction.
@@ -99,25 +96,42 @@ GROUP BY session ORDER BY min(number);
 SELECT DISTINCT session FROM trimtab.inbox
 WHERE session >= $1 AND ($2::text IS NULL OR session < $2) AND strpos(body, $3) > 0;
 
--- Messages without a job, as after a backup was restored without its job queue.
+-- Messages without a job, as after a backup was restored without its job queue: those of a page, and
+-- where the next page begins. The indexes of the jobs compare by the database's own collation.
 -- name: stranded
-SELECT DISTINCT session FROM trimtab.inbox
-WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
-    AND NOT EXISTS (
-        SELECT FROM procrastinate_jobs
-        WHERE lock = inbox.session AND status IN ('todo', 'doing'))
-LIMIT $1;
+WITH page AS MATERIALIZED (
+    SELECT number, session COLLATE "default" AS session FROM trimtab.inbox
+    WHERE number > $1 ORDER BY number LIMIT $2
+),
+lost AS (
+    SELECT DISTINCT session FROM page
+    WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = page.session)
+        AND NOT EXISTS (
+            SELECT FROM procrastinate_jobs
+            WHERE queueing_lock = page.session AND status = 'todo' OFFSET 0)
+        AND NOT EXISTS (
+            SELECT FROM procrastinate_jobs
+            WHERE lock = page.session AND status = 'doing' OFFSET 0)
+)
+SELECT (SELECT CASE WHEN count(*) < $2 THEN 0 ELSE max(number) END FROM page),
+    ARRAY(SELECT session FROM lost);
 
 -- name: measure_waiting
 SELECT count(*), coalesce(sum(octet_length(body)), 0)::bigint FROM trimtab.inbox WHERE session = $1;
 
--- Counts only up to a limit. The end of the range is one expression, so that the index knows it.
+-- Counts only up to a limit. The end of the range is one expression, so that the index knows it. A
+-- dead letter has counted its messages, so no message is compared with the dead letters.
 -- name: depth
-SELECT count(*) FROM (
-    SELECT FROM trimtab.inbox
+WITH dead AS MATERIALIZED (
+    SELECT coalesce(sum(messages), 0)::bigint AS messages FROM trimtab.dead
     WHERE session >= $1 AND session < coalesce($2::text, repeat(chr(1114111), 8))
-        AND NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
-    LIMIT $3) AS counted;
+)
+SELECT (
+    SELECT count(*) FROM (
+        SELECT FROM trimtab.inbox
+        WHERE session >= $1 AND session < coalesce($2::text, repeat(chr(1114111), 8))
+        LIMIT $3::int8 + (SELECT messages FROM dead)) AS counted
+) - messages FROM dead;
 
 -- name: oldest_waiting
 SELECT number, body FROM trimtab.inbox
@@ -138,9 +152,10 @@ there AS (
     FOR KEY SHARE
 ),
 resting AS (
-    INSERT INTO trimtab.dead (session, why, at)
-    SELECT $3, $5, $6 FROM there
-    ON CONFLICT (session) DO UPDATE SET why = excluded.why, at = excluded.at
+    INSERT INTO trimtab.dead (session, why, at, messages)
+    SELECT $3, $5, $6, (SELECT count(*) FROM trimtab.inbox WHERE session = $3) FROM there
+    ON CONFLICT (session) DO UPDATE
+    SET why = excluded.why, at = excluded.at, messages = excluded.messages
 ),
 kept AS (
     INSERT INTO trimtab.outbox (session, key, channel, body)
@@ -153,8 +168,7 @@ kept AS (
 SELECT EXISTS (SELECT FROM there);
 
 -- name: dead
-SELECT session, coalesce(dead.why, refused.why), CASE WHEN dead.session IS NULL THEN 0 ELSE (
-        SELECT count(*) FROM trimtab.inbox WHERE inbox.session = dead.session) END,
+SELECT session, coalesce(dead.why, refused.why), coalesce(dead.messages, 0),
     coalesce(dead.at, refused.at) AS at, coalesce(refused.replies, 0)
 FROM (
     SELECT * FROM trimtab.dead WHERE session >= $1 AND ($2::text IS NULL OR session < $2)
@@ -280,19 +294,25 @@ DELETE FROM trimtab.interruptions WHERE lock = $1;
 -- The job that waits longest, except those of some tenants. Jobs that were interrupted are excluded
 -- for more tenants, or for all with `$5`. A lock has at most one job that waits, so only a running
 -- one can be in its way. `OFFSET 0` looks for that one in the index, instead of reading all that run.
+-- The index `ready_jobs` is read twice, for jobs that were never put off and for those whose time has
+-- come, so that none of the others is read. Its first columns are written as in the index.
 -- name: fetch_job
 WITH candidate AS (
-    SELECT id FROM procrastinate_jobs AS jobs
-    WHERE status = 'todo' AND queue_name = $1 AND (scheduled_at IS NULL OR scheduled_at <= now())
-        AND split_part(args->>'session', '/', 1) <> ALL ($3::text[])
-        AND NOT EXISTS (
-            SELECT FROM procrastinate_jobs AS running
-            WHERE running.lock = jobs.lock AND running.status = 'doing' OFFSET 0)
-        AND NOT (
-            ($5 OR split_part(args->>'session', '/', 1) = ANY ($4::text[]))
-            AND EXISTS (SELECT FROM trimtab.interruptions WHERE lock = jobs.lock))
-    ORDER BY priority DESC, id LIMIT 1
-    FOR UPDATE OF jobs SKIP LOCKED
+    SELECT first.id FROM (VALUES (false), (true)) AS kind (is_put_off) CROSS JOIN LATERAL (
+        SELECT id FROM procrastinate_jobs AS jobs
+        WHERE status = 'todo' AND queue_name = $1
+            AND (scheduled_at IS NOT NULL) = kind.is_put_off
+            AND coalesce(scheduled_at, '-infinity') <= now()
+            AND split_part(args->>'session', '/', 1) <> ALL ($3::text[])
+            AND NOT EXISTS (
+                SELECT FROM procrastinate_jobs AS running
+                WHERE running.lock = jobs.lock AND running.status = 'doing' OFFSET 0)
+            AND NOT (
+                ($5 OR split_part(args->>'session', '/', 1) = ANY ($4::text[]))
+                AND EXISTS (SELECT FROM trimtab.interruptions WHERE lock = jobs.lock))
+        ORDER BY coalesce(scheduled_at, '-infinity'), id LIMIT 1
+        FOR UPDATE OF jobs SKIP LOCKED) AS first
+    ORDER BY first.id LIMIT 1
 )
 UPDATE procrastinate_jobs AS jobs SET status = 'doing', worker_id = $2
 FROM candidate WHERE jobs.id = candidate.id
@@ -304,12 +324,24 @@ RETURNING jobs.id, status::text, priority, lock, queueing_lock, task_name,
 -- name: beat
 UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = ANY ($1::int8[]);
 
+-- name: lower_memory
+SELECT set_config('work_mem', $1, true);
+
+-- A temporary file larger than the memory of the statement: on a full disk it is an error, and no
+-- message could be stored either.
+-- name: write_probe
+SELECT count(*) FROM generate_series(1, 5000);
+
 -- name: read_only
 SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool;
 
+-- Counts only up to a limit. A retry is put off, so the index `ready_jobs` finds it.
 -- name: waiting_retries
-SELECT count(*) FROM procrastinate_jobs
-WHERE queue_name = 'turns' AND status = 'todo' AND (args ? 'tries' OR args ? 'failing_since');
+SELECT count(*) FROM (
+    SELECT FROM procrastinate_jobs
+    WHERE queue_name = 'turns' AND status = 'todo' AND scheduled_at IS NOT NULL
+        AND (args ? 'tries' OR args ? 'failing_since')
+    LIMIT $1) AS counted;
 
 -- name: drop_queued
 DELETE FROM procrastinate_jobs WHERE queueing_lock = $1 AND status = 'todo';
@@ -343,8 +375,12 @@ INSERT INTO trimtab_queue.migrations (name) SELECT unnest($1::text[]);
 -- name: enter_queue
 SET LOCAL search_path = trimtab_queue;
 
+-- Jobs of a queue that wait: first those that were never put off, by age, then the others, by time.
 -- Every turn leaves dead rows. Vacuum depends on their number, not on the number of all rows.
 -- name: tune_queue
+CREATE INDEX ready_jobs ON procrastinate_jobs (
+    queue_name, (scheduled_at IS NOT NULL), coalesce(scheduled_at, '-infinity'), id)
+    WHERE status = 'todo';
 ALTER TABLE procrastinate_jobs SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 10000,

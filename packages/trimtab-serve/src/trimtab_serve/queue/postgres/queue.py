@@ -12,7 +12,7 @@ from procrastinate.jobs import Job
 from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int4, Int8
 
-from trimtab.errors import SessionMoved, StaleOwner, StoreNotWritable
+from trimtab.errors import StaleOwner, StoreNotWritable
 from trimtab.stores.base import PoolUsage
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
 from trimtab.stores.postgres.escaping import (
@@ -21,7 +21,6 @@ from trimtab.stores.postgres.escaping import (
     escape_for_text_column,
     unescape_from_text_column,
 )
-from trimtab.stores.postgres.moves import compute_tenant_uuid, find_move_refusal
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
 from trimtab_serve.queue.postgres.erasure import PostgresErasableQueue
 from trimtab_serve.queue.postgres.procrastinate_jobs import (
@@ -40,12 +39,21 @@ from trimtab_serve.queue.postgres.rows import (
     compute_session_lock_key,
 )
 from trimtab_serve.queue.postgres.transactions import PostgresTransactions
-from trimtab_serve.queue.protocol import MAX_INTERRUPTIONS, DeadLetterSession, WaitingTotals
+from trimtab_serve.queue.protocol import (
+    MAX_COUNTED_MESSAGES,
+    MAX_INTERRUPTIONS,
+    DeadLetterSession,
+    WaitingTotals,
+)
 from trimtab_serve.queue.rows import encode_inbound_body, inbound_from_row, outbound_from_row
 from trimtab_serve.queue.transactions import Transactions
 
-MAX_COUNTED_MESSAGES = 1_000_000
-"""Maximum number of messages that are counted."""
+MAX_COUNTED_RETRIES = 10_000
+"""Maximum number of turns that wait for a retry that are counted."""
+STRANDED_PAGE_MESSAGES = 2_000
+"""Waiting messages that one look for messages without a job reads."""
+WRITE_PROBE_MEMORY = "64kB"
+"""The memory of the probe, which needs more. It is the least that PostgreSQL allows."""
 REPLY_RETENTION_S = {"sent": 3_600.0, "refused": 30 * 86_400.0}
 """Seconds for which the key of a delivered reply, and an undeliverable reply, are kept."""
 CLEANUP_BATCH_ROWS = 1_000
@@ -63,19 +71,19 @@ class PostgresMessageQueue:
         poll."""
         self._connections = connections
         self._fetch = connections.fetch
+        self._stranded_page_start = 0
+        """The number of the waiting message after which `queue_stranded_sessions` goes on."""
         self._erasable = PostgresErasableQueue(connections)
         self.transactions: Transactions = PostgresTransactions(
             connections.borrow, self.post_in_transaction
         )
 
     @classmethod
-    async def connect(
-        cls, conninfo: str, *, min_size: int = 1, max_size: int = 8, wait: float = 10.0
-    ) -> Self:
+    async def connect(cls, conninfo: str, *, max_size: int = 8, wait: float = 10.0) -> Self:
         """Open connections to a migrated database, as `PostgresStore.connect` does."""
         queue_conninfo = add_job_queue_options(conninfo)
         connections = await ConnectionPool.open(
-            queue_conninfo, min_size=min_size, max_size=max_size, wait=wait, purpose="queue"
+            queue_conninfo, max_size=max_size, wait=wait, purpose="queue"
         )
         try:
             queue = await ProcrastinateJobQueue.open(conninfo, wait=wait)
@@ -99,21 +107,10 @@ class PostgresMessageQueue:
             compute_session_uuid(inbound.session),
             Int8(compute_session_lock_key(inbound.session)),
             *JobPayload(session=inbound.session).to_columns(),
-            compute_tenant_uuid(inbound.session),
         ]
         query = POST_BY_PARTITION[compute_partition(inbound.session)]
-
-        async def fetch(query: bytes, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-            return await (await connection.execute(query, parameters)).fetchall()
-
-        for _ in range(2):  # a move that was not finished is undone
-            [(is_kept, is_open)] = await fetch(query, values)
-            if is_open:
-                return is_kept
-            refusal = await find_move_refusal(fetch, inbound.session)
-            if refusal is not None:
-                raise refusal
-        raise SessionMoved(inbound.session, None)
+        [(is_stored,)] = await (await connection.execute(query, values)).fetchall()
+        return is_stored
 
     def borrow_connection(self) -> BorrowedConnection:
         """Return a connection to the queue's tables, for an `async with` block."""
@@ -171,9 +168,9 @@ class PostgresMessageQueue:
         )
         return [unescape_from_text_column(name) for (name,) in rows]
 
-    async def depth(self, prefix: str = "") -> int:
+    async def depth(self, prefix: str = "", *, limit: int = MAX_COUNTED_MESSAGES) -> int:
         rows = await self._fetch(
-            SERVER_QUERIES["depth"], [*compute_prefix_range(prefix), Int8(MAX_COUNTED_MESSAGES)]
+            SERVER_QUERIES["depth"], [*compute_prefix_range(prefix), Int8(limit)]
         )
         return rows[0][0]
 
@@ -187,7 +184,8 @@ class PostgresMessageQueue:
 
     async def count_waiting_retries(self) -> int:
         """Return how many sessions wait to retry their turn."""
-        return (await self._fetch(SERVER_QUERIES["waiting_retries"], []))[0][0]
+        limit = Int8(MAX_COUNTED_RETRIES)
+        return (await self._fetch(SERVER_QUERIES["waiting_retries"], [limit]))[0][0]
 
     async def dead_letter_session(
         self,
@@ -283,7 +281,9 @@ class PostgresMessageQueue:
         rows = await self._fetch(SERVER_QUERIES["read_only"], [])
         if rows[0][0]:
             raise StoreNotWritable("the database is not writable: it is a standby or read-only")
-        await self.depth("\x7f/")
+        async with self._connections.borrow() as connection, connection.transaction():
+            await connection.execute(SERVER_QUERIES["lower_memory"], [WRITE_PROBE_MEMORY])
+            await connection.execute(SERVER_QUERIES["write_probe"])
 
     async def close(self) -> None:
         await self.job_queue.close()
@@ -369,15 +369,21 @@ class PostgresMessageQueue:
         rows = await self._fetch(SERVER_QUERIES["begun"], [[*map(Int8, worker_ids)]])
         return {row[0] for row in rows}
 
-    async def queue_stranded_sessions(self, limit: int = 1_000) -> int:
-        """Queue jobs for messages that have none. Return how many were queued."""
-        rows = await self._fetch(SERVER_QUERIES["stranded"], [Int8(limit)])
-        return sum(
-            [
-                await self.defer_job(JobPayload(session=unescape_from_text_column(name)))
-                for (name,) in rows
-            ]
-        )
+    async def queue_stranded_sessions(self) -> int:
+        """Queue jobs for messages that have none. Return how many were queued.
+
+        It looks at one page of the waiting messages, and goes on while it finds such messages.
+        """
+        queued = 0
+        while True:
+            values = [Int8(self._stranded_page_start), Int8(STRANDED_PAGE_MESSAGES)]
+            ((next_page_start, names),) = await self._fetch(SERVER_QUERIES["stranded"], values)
+            for name in names:
+                payload = JobPayload(session=unescape_from_text_column(name))
+                queued += await self.defer_job(payload)
+            self._stranded_page_start = next_page_start
+            if not names or not next_page_start:
+                return queued
 
     async def delete_expired_replies(self) -> None:
         """Delete replies that were delivered or refused long ago."""

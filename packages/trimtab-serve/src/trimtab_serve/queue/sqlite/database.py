@@ -382,6 +382,8 @@ def connect(path: Path | str, *, fsync: bool) -> sqlite3.Connection:
         # VACUUM must not leave the data in a temporary file elsewhere.
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute(f"PRAGMA journal_size_limit={MAX_LOG_BYTES}")
+        # SQLite has it since version 3.41.
+        connection.create_function("unhex", 1, bytes.fromhex, deterministic=True)
     except BaseException:
         connection.close()
         raise

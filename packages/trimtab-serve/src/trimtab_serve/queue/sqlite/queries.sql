@@ -184,6 +184,13 @@ UPDATE dead SET why = ?2 WHERE session = ?1;
 INSERT INTO session_usage (session, tenant, bytes) VALUES (?, ?, ?)
 ON CONFLICT (session) DO UPDATE SET bytes = excluded.bytes;
 
+-- name: add_session_usage
+INSERT INTO session_usage (session, tenant, bytes) VALUES (?, ?, ?)
+ON CONFLICT (session) DO UPDATE SET bytes = bytes + excluded.bytes;
+
+-- name: tenant_totals
+SELECT tenant, sessions, bytes FROM tenant_usage WHERE tenant = ?;
+
 -- name: forget_session_usage
 DELETE FROM session_usage WHERE session = ?;
 

@@ -12,7 +12,7 @@ from trimtab.errors import StaleOwner
 from trimtab.stores.files import FileStore
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
-from trimtab_serve.queue.protocol import DeadLetterSession, WaitingTotals
+from trimtab_serve.queue.protocol import MAX_COUNTED_MESSAGES, DeadLetterSession, WaitingTotals
 from trimtab_serve.queue.rows import inbound_from_row, inbound_from_rows, outbound_from_row
 from trimtab_serve.queue.sqlite import rows as sqlite_rows
 from trimtab_serve.queue.sqlite.database import Database, SqliteDatabase
@@ -168,7 +168,12 @@ class SqliteMessageQueue:
         rows = await self._scan("search_waiting", *compute_name_range(prefix), text)
         return [decode_name(name) for (name,) in rows]
 
-    async def depth(self, prefix: str = "") -> int:
+    async def depth(
+        self,
+        prefix: str = "",
+        *,
+        limit: int = MAX_COUNTED_MESSAGES,  # noqa: ARG002 - a thread counts them all
+    ) -> int:
         return (await self._scan("depth", *compute_name_range(prefix)))[0][0]
 
     async def count_waiting_replies(self) -> int:

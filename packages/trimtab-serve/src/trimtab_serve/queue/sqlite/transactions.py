@@ -29,6 +29,8 @@ SQLITE_FORMS = (
     # A list is a JSON text. The names in it are UTF-8 bytes, as in the tables.
     (r"= ANY \((\$\d+)::text\[\]\)", r"IN (SELECT CAST(value AS BLOB) FROM json_each(\1))"),
     (r"<> ALL \((\$\d+)::text\[\]\)", r"NOT IN (SELECT CAST(value AS BLOB) FROM json_each(\1))"),
+    # Bytes in it are hexadecimal.
+    (r"= ANY \((\$\d+)::bytea\[\]\)", r"IN (SELECT unhex(value) FROM json_each(\1))"),
     (r"= ANY \((\w+)\)", r"IN (SELECT value FROM json_each(\1))"),
     (r"\$(\d+)", r"?\1"),
 )
@@ -124,7 +126,7 @@ def _encode_values(values: Sequence[object]) -> list[Any]:
 def _encode_value(value: Any) -> Any:
     if isinstance(value, str):
         return encode_name(value)
-    return json.dumps(value) if isinstance(value, list) else value
+    return json.dumps(value, default=bytes.hex) if isinstance(value, list) else value
 
 
 def _run_at_once(work: Coroutine[Any, Any, T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import contextmanager
@@ -109,7 +110,7 @@ def import_session_command(
     _print_note(
         f"imported {format_count(copy.events, 'event')} as session {copy.session_id}{was} into "
         f"{describe_store(store)}; to see it: trimtab session show "
-        f"{copy.session_id}{format_store_option(store)}"
+        f"{shlex.quote(copy.session_id)}{format_store_option(store)}"
     )
 
 
@@ -140,7 +141,7 @@ def fork_session_command(
     upto, position = run_on_store(store, f"forking {session}", copy)
     _print_note(
         f"forked {session} at event {upto:,} of {position:,} as {new}; to see it: "
-        f"trimtab session show {new}{format_store_option(store)}"
+        f"trimtab session show {shlex.quote(new)}{format_store_option(store)}"
     )
 
 
@@ -202,7 +203,7 @@ def erase_message_command(
         _print_note(
             f"not erased in {format_count(len(forks), 'fork')} ({join_names(forks)}), because "
             "forks keep their own copies; to erase it there as well: "
-            f"trimtab session erase {forks[0]} {handle}{format_store_option(store)}"
+            f"trimtab session erase {shlex.quote(forks[0])} {handle}{format_store_option(store)}"
         )
 
 

@@ -160,7 +160,16 @@ def _print_calls(view: SessionView, console: Console) -> None:
         return
     console.print()
     table = _make_table()
-    names = (("call", 1), ("when", 0), ("estimate", 1), ("input", 1), ("cached", 1), ("output", 1))
+    names = (
+        ("call", 1),
+        ("when", 0),
+        ("tools", 1),
+        ("took", 1),
+        ("estimate", 1),
+        ("input", 1),
+        ("cached", 1),
+        ("output", 1),
+    )
     for name, right in names:
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     table.add_column("edits before it", overflow="fold")
@@ -195,6 +204,8 @@ def _call_cells(call: CallWithOutcome, silence: str) -> list[str]:
     return [
         str(call.seq),
         format_age(call.at),
+        "" if call.tools_s is None else f"{call.tools_s:,.1f} s",
+        "" if call.took_s is None else f"{call.took_s:,.1f} s",
         f"{call.call.tokens:,}",
         *figures,
         ", ".join(remarks),

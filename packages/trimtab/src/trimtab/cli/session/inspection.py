@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -70,7 +71,8 @@ def list_sessions_command(
     print_session_list(rows, console)
     footer = f"{format_count(len(rows), 'session')}"
     if following is not None:
-        footer += f"; more: trimtab session list --after {following!r}{format_store_option(store)}"
+        option = f"--after {shlex.quote(following)}{format_store_option(store)}"
+        footer += f"; more: trimtab session list {option}"
     console.print(Text(escape_control_characters(footer), "dim"), soft_wrap=True)
 
 
@@ -106,12 +108,12 @@ def show_session_command(
     hints: list[str] = []
     if session_view.last_calls:
         hints.append(
-            f"what a call sent:  trimtab session show {session} --call "
+            f"what a call sent:  trimtab session show {shlex.quote(session)} --call "
             f"last{format_store_option(store)}"
         )
     if hidden_handles:
         hints.append(
-            f"why it is hidden:  trimtab session why {session} "
+            f"why it is hidden:  trimtab session why {shlex.quote(session)} "
             f"{hidden_handles[0]}{format_store_option(store)}"
         )
     print_session_view(session_view, make_output_console(), hints)
@@ -138,7 +140,8 @@ def explain_hidden_command(
         return
     console = make_output_console()
     for reason in reasons:
-        recall = f"trimtab session recall {session} {reason.handle}{format_store_option(store)}"
+        names = shlex.join([session, reason.handle])
+        recall = f"trimtab session recall {names}{format_store_option(store)}"
         print_visibility_explanation(reason, console, recall)
 
 

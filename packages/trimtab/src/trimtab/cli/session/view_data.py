@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trimtab.cli.store_command import require_session_position
@@ -42,6 +42,11 @@ class CallWithOutcome:
     """How it ended. None if that is unknown."""
     edits: dict[str, int] = field(default_factory=dict[str, int])
     """Edits since the previous call, by kind."""
+    took_s: float | None = None
+    """Seconds to its outcome. None if that is unknown."""
+    tools_s: float | None = None
+    """Seconds from the reply before it to the last result of the tools that it called. None if it
+    called none."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -57,6 +62,8 @@ class CallWithOutcome:
             "status": outcome.status if outcome is not None else None,
             "usage": asdict(usage) if usage is not None else None,
             "edits": self.edits,
+            "took_s": self.took_s,
+            "tools_s": self.tools_s,
         }
 
 
@@ -68,7 +75,7 @@ async def read_last_calls(
     first = position + 1 if count else 0
     size = _CALL_SEARCH_SPAN
     # One more than asked for: the edits behind it belong to the next.
-    while first > 1 and sum(isinstance(event.body, ModelCall) for event in events) <= count:
+    while first > 1 and sum(map(_is_sent_call, events)) <= count:
         start = max(1, first - size)
         piece = [event async for event in store.events(session, [(start, first - 1)])]
         events = [*piece, *events]
@@ -77,23 +84,41 @@ async def read_last_calls(
     return collect_calls(events)[-count:] if count else []
 
 
+def _is_sent_call(event: Event) -> bool:
+    return isinstance(event.body, ModelCall) and not event.body.imported
+
+
 def collect_calls(events: Iterable[Event]) -> list[CallWithOutcome]:
     """Return each call with the edits before it and its outcome."""
     calls: dict[int, CallWithOutcome] = {}
     edits: Counter[str] = Counter()
+    replied_at: float | None = None
+    tools_s: float | None = None
     for event in events:
         match event.body:
             case Edit(op=op):
                 edits[op] += 1
+            case ModelCall(imported=True):
+                edits.clear()  # they were made for a call that is not listed
+            case MessageAdded(message=message) if message.role == "assistant":
+                replied_at = event.at
+            case MessageAdded(message=message) if message.results and replied_at is not None:
+                tools_s = max(0.0, event.at - replied_at)
             case ModelCall() as call:
                 calls[event.seq] = CallWithOutcome(
-                    seq=event.seq, at=event.at, call=call, outcome=None, edits=dict(edits)
+                    seq=event.seq,
+                    at=event.at,
+                    call=call,
+                    outcome=None,
+                    edits=dict(edits),
+                    tools_s=tools_s,
                 )
                 edits.clear()
+                tools_s = None
             case CallOutcome() as outcome if (one := calls.get(outcome.call)) is not None:
-                calls[one.seq] = CallWithOutcome(
-                    seq=one.seq, at=one.at, call=one.call, outcome=outcome, edits=one.edits
-                )
+                replied_at = event.at
+                took_s = max(0.0, event.at - one.at)
+                calls[one.seq] = replace(one, outcome=outcome, took_s=took_s)
             case _:
                 pass
     return list(calls.values())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trimtab.engine.log.event import CallOutcome, Usage
+from trimtab.engine.log.redaction import redacted_text
 from trimtab.engine.log.size_refusals import names_context_window, parse_size_refusal
 from trimtab.engine.text.arguments import check_token_count, describe_wrong_value
 from trimtab.engine.text.utf8 import replace_lone_surrogates
@@ -70,7 +71,7 @@ def build_error_outcome(
     is_window = not details and names_context_window(message)
     teaches = kind == "rejected" or (kind == "overflow" and (is_size or is_window))
     if teaches and message:
-        text = message if redact is None else redact(message)
+        text = redacted_text(message, redact)
         details["message"] = replace_lone_surrogates(text[:MAX_REJECTION_CHARS])
     error = {"kind": kind, **details}
     return CallOutcome(call=open_call_seq, status="error", error=error, usage=usage)

@@ -26,6 +26,7 @@ from trimtab.engine.log.message import (
 )
 from trimtab.engine.log.text_cuts import add_recall_handle, render_text_cut
 from trimtab.engine.text.identifiers import replace_recall_offers
+from trimtab.engine.text.quoting import indent_bracketed_lines
 
 MIN_INFORMATIVE_CHARS = 6
 """Minimum number of letters and digits for a first line to be informative."""
@@ -67,9 +68,13 @@ def format_dropped_messages_notice(message_count: int) -> str:
 
 def frame_summary_for_model(summary: str, handle: str, recall_hint: str) -> str:
     """Return a summary as the model reads it. It names the range it covers if that can be
-    recalled."""
+    recalled.
+
+    It is indented, because some servers need it in one text with the user's words before it and a
+    message after it.
+    """
     frame = "[Summary of the earlier conversation, for reference: the newest user message wins]"
-    return f"{add_recall_handle(frame, handle, recall_hint)}\n{summary}"
+    return f"{add_recall_handle(frame, handle, recall_hint)}\n{indent_bracketed_lines(summary)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

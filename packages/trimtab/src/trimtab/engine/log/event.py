@@ -251,7 +251,7 @@ class CallerMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A request that was handed out to be sent."""
+    """A request that was handed out to be sent, or one that a caller's own list shows was made."""
 
     position: int
     """The last event that the request was rendered from."""
@@ -259,6 +259,9 @@ class ModelCall:
     """Output tokens that were requested."""
     hash: str = ""
     """SHA-256 of the request, see `prompt.py`; empty if no request was rendered."""
+    imported: bool = False
+    """True if a list that was imported has a reply here. A model has read everything up to
+    `position`, but Trimtab made no call: nothing was sent, and no reader counts it."""
     tokens: int = 0
     """Estimated input tokens."""
     media: int = 0

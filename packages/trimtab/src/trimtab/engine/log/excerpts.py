@@ -13,8 +13,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress
 from math import ceil
+from operator import eq
 
 from trimtab.engine.text.error_lines import find_error_offset, find_possible_error_line_starts
 from trimtab.engine.text.terminal import (
@@ -96,11 +97,20 @@ class _Gap:
 
 class _LineMeter:
     """Estimate the tokens of the first or last lines. Each line is counted once: chunks of lines
-    are counted and remembered, and within a chunk tokens are divided by characters."""
+    are counted and remembered, and within a chunk tokens are divided by characters. Of a line that
+    is far longer than `max_tokens` only the beginning is counted."""
 
-    def __init__(self, lines: Sequence[str], count: TokenCountFunction, *, backwards: bool) -> None:
+    def __init__(
+        self,
+        lines: Sequence[str],
+        count: TokenCountFunction,
+        max_tokens: int,
+        *,
+        backwards: bool,
+    ) -> None:
         self._lines = lines
         self._count = count
+        self._max_tokens = max_tokens
         self._backwards = backwards
         self._ends = [0]
         self._totals = [0]
@@ -136,7 +146,16 @@ class _LineMeter:
             size += len(self._lines[-1 - last if self._backwards else last]) + 1
             last += 1
         self._ends.append(last)
-        self._totals.append(self._totals[-1] + self._count(self._text(first, last)))
+        self._totals.append(self._totals[-1] + self._count_or_estimate(self._text(first, last)))
+
+    def _count_or_estimate(self, text: str) -> int:
+        size = 8 * self._max_tokens + 64
+        while size < len(text):
+            tokens = self._count(text[:size])
+            if tokens > self._max_tokens:
+                return ceil(tokens * len(text) / size)
+            size *= 4
+        return self._count(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +260,7 @@ def select_kept_pieces(
     if not is_too_long and _fits(display, max_tokens, count_tokens):
         whole = ((0, len(text)),) if text else ()
         return _build_kept_pieces(text, whole, errors=0, tokens=count_tokens(display))
-    lines = _build_line_table(text, display, count_tokens)
+    lines = _build_line_table(text, display, count_tokens, max_tokens)
     if len(lines.kept) < len(lines.bodies) and _fits(
         "\n".join(lines.items), max_tokens, count_tokens
     ):
@@ -343,30 +362,32 @@ def _repeats_line_above(text: str, begin: int, end: int, shown_from: int) -> boo
     return all(other.rstrip("\r") == same for other in others)
 
 
-def _build_line_table(text: str, display: str, count: TokenCountFunction) -> _LineTable:
+def _build_line_table(
+    text: str, display: str, count: TokenCountFunction, max_tokens: int
+) -> _LineTable:
     bodies = display.removesuffix("\n").split("\n")
     source_lines = bodies if display == text else text.removesuffix("\n").split("\n")
     sizes = array("q", accumulate(map(len, source_lines), initial=0))
     repeats = _count_repeats(bodies)
-    numbers: list[int] = []
-    line = 0
-    while line < len(bodies):
-        numbers.append(line)
-        line += 1 + repeats.get(line, 0)
-    items = [
-        f"{bodies[line]}\n{_format_repeat_marker(repeats[line])}"
-        if line in repeats
-        else bodies[line]
-        for line in numbers
-    ]
+    numbers: Sequence[int] = range(len(bodies))
+    items = bodies
+    if repeats:
+        repeated = {line + 1 + n for line, times in repeats.items() for n in range(times)}
+        numbers = [line for line in numbers if line not in repeated]
+        items = [
+            f"{bodies[line]}\n{_format_repeat_marker(repeats[line])}"
+            if line in repeats
+            else bodies[line]
+            for line in numbers
+        ]
     return _LineTable(
         text=text,
         sizes=sizes,
         bodies=bodies,
         kept=numbers,
         items=items,
-        head_meter=_LineMeter(items, count, backwards=False),
-        tail_meter=_LineMeter(items, count, backwards=True),
+        head_meter=_LineMeter(items, count, max_tokens, backwards=False),
+        tail_meter=_LineMeter(items, count, max_tokens, backwards=True),
     )
 
 
@@ -379,10 +400,11 @@ def _count_repeats(bodies: Sequence[str]) -> dict[int, int]:
 
     Blank lines and lines of one character are never combined: many of them are only a few tokens.
     """
-    pairs = enumerate(pairwise(bodies))
+    # Millions of lines may be blank, so nothing here looks at each in Python.
+    equal_lines = compress(range(len(bodies)), map(eq, bodies, bodies[1:]))
     runs: dict[int, int] = {}
     first = last = -2
-    for line in [line for line, (one, two) in pairs if one and one == two]:
+    for line in filter(bodies.__getitem__, equal_lines):
         first = first if line == last + 1 else line
         last = line
         runs[first] = line + 1 - first

@@ -27,7 +27,10 @@ user's messages can be found. It is never sent and has no size."""
 PRIVATE_CHAT_KEY = "trimtab_private"
 """The key in a message's extras that marks a message from a private chat between the sender and the
 agent. It is never sent and has no size."""
-UNSENT_EXTRA_KEYS = frozenset({MODEL_FAMILY_KEY, SENDER_KEY, PRIVATE_CHAT_KEY})
+SCHEDULE_KEY = "trimtab_schedule"
+"""The key in a message's extras that marks a message that a schedule has sent, and no user. It is
+never sent and has no size."""
+UNSENT_EXTRA_KEYS = frozenset({MODEL_FAMILY_KEY, SENDER_KEY, PRIVATE_CHAT_KEY, SCHEDULE_KEY})
 """Keys of extras that trimtab adds itself."""
 
 
@@ -136,6 +139,11 @@ class Message:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def speaker(self) -> Role | Literal["schedule"]:
+        """Who has written it: its role, or a schedule, whose messages have the user's role."""
+        return "schedule" if self.extra and self.extra.get(SCHEDULE_KEY) else self.role
 
     @property
     def results(self) -> tuple[ToolResult, ...]:

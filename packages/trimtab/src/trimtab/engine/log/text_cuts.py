@@ -47,12 +47,9 @@ def format_shortened_header(kept_tokens: int, total_tokens: int, description: st
     return f"[shortened: ~{kept_tokens} of ~{total_tokens} tokens are shown: {description}]"
 
 
-def add_quoted_identifiers(placeholder: str, identifiers: str) -> str:
-    """Add identifiers from the hidden text to a placeholder, before its closing bracket. They are
-    quoted because the author of the hidden text chose them."""
-    return (
-        f'{placeholder[:-1]}; words from its text: "{identifiers}"]' if identifiers else placeholder
-    )
+def format_excerpt_header(kept_tokens: int, total_tokens: int) -> str:
+    """Return the first line of a result of which only some lines are still shown."""
+    return f"[shortened: ~{kept_tokens} of ~{total_tokens} tokens are shown]"
 
 
 def add_recall_handle(placeholder: str, handle: str, recall_hint: str) -> str:
@@ -66,10 +63,6 @@ def add_recall_handle(placeholder: str, handle: str, recall_hint: str) -> str:
 def format_recall_hint(handle: str, recall_hint: str) -> str:
     """Return a hint with the handle in it."""
     return recall_hint.replace("{handle}", handle)
-
-
-QUOTED_NAME_SIZE = 5
-"""Room in an indicator for each word that is quoted from the cut text, in the unit of the cap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +79,6 @@ class TextCap:
     format_indicator: Callable[[TruncateStrategy, int, int], str] = format_truncation_indicator
     """Returns the indicator for the strategy, the kept amount and the total amount. `lines` has its
     own indicator."""
-    max_names: int = 0
-    """Maximum number of words from the cut text in the indicator. `QUOTED_NAME_SIZE` is reserved
-    for each."""
     indicator_is_extra: bool = False
     """True if `amount` does not include the indicator. The indicator then names the exact kept
     amount."""
@@ -118,9 +108,6 @@ class TextCutter:
     """Counts the tokens of a text."""
     add_handle: Callable[[str], str] = lambda words: words
     """Adds the place of the whole text to the indicator."""
-    list_names: Callable[[str], str] = lambda _: ""
-    """Returns the words to quote from a text of which this is kept. Used if the cap has
-    `max_names`."""
 
     def cut(self, text: str, total: int) -> TextCut:
         """Cut a text whose size in the cap's unit is `total`."""
@@ -183,11 +170,7 @@ class TextCutter:
         unit = 4 if cap.unit == "chars" else 1
         words = cap.format_indicator(strategy, -(-cap.amount // unit), -(-total // unit))
         sign = self.add_handle(words)
-        aside = (
-            0
-            if cap.indicator_is_extra
-            else self.measure(sign) + QUOTED_NAME_SIZE * cap.max_names + 2
-        )
+        aside = 0 if cap.indicator_is_extra else self.measure(sign) + 2
         head, tail = self._split(text, max(0, cap.amount - aside), f"\n{sign}\n")
         kept = text[:head] + text[len(text) - tail :]
         if cap.indicator_is_extra:
@@ -196,8 +179,6 @@ class TextCutter:
             # So little is kept that a round figure would be far off.
             amount = -(-self.measure(kept) // unit)
             words = cap.format_indicator(strategy, amount, -(-total // unit))
-        if cap.max_names:
-            words = add_quoted_identifiers(words, self.list_names(kept))
         words = self.add_handle(words)
         if not words.startswith("..."):
             words = ("\n" if head else "") + words + ("\n" if tail else "")
@@ -207,16 +188,13 @@ class TextCutter:
         """Keep both ends of a text and the lines between them that look like errors."""
         cap = self.cap
         longest = format_shortened_header(total, total, _LONGEST_LINES_NOTE)
-        aside = self.measure(self.add_handle(longest)) + QUOTED_NAME_SIZE * cap.max_names + 2
+        aside = self.measure(self.add_handle(longest)) + 2
         room = max(0, cap.amount - aside)
         kept = select_kept_pieces(text, room, self.measure, total_tokens=total)
         unit = 4 if cap.unit == "chars" else 1
         words = format_shortened_header(
             -(-kept.tokens // unit), -(-total // unit), _describe_kept_pieces(kept)
         )
-        if cap.max_names:
-            shown = render_kept_pieces(text, kept.pieces)
-            words = add_quoted_identifiers(words, self.list_names(shown))
         return TextCut(words=self.add_handle(words), pieces=kept.pieces)
 
     def _split(self, text: str, room: int, indicator: str) -> tuple[int, int]:

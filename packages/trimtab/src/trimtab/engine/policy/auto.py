@@ -8,14 +8,21 @@ price. If the cache is cold, an edit is free. If the window is full, an edit is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from trimtab.engine.log.edits import extract_editable_text, format_mask_placeholder
-from trimtab.engine.log.text_cuts import TextCap, add_quoted_identifiers
+from trimtab.engine.log.text_cuts import TextCap
 from trimtab.engine.policy.budget import Budget
-from trimtab.engine.policy.config import Goal, PolicyConfig, SummaryMode
+from trimtab.engine.policy.config import (
+    Goal,
+    GoalName,
+    PolicyConfig,
+    SummaryMode,
+    name_of_goal,
+    price_of_goal,
+)
 from trimtab.engine.policy.costs import (
     CompactionOffer,
     RelativeCachePrices,
@@ -27,11 +34,13 @@ from trimtab.engine.policy.costs import (
 )
 from trimtab.engine.policy.guard import cut_oversized_newest_texts
 from trimtab.engine.policy.hiding import cap_instructions_to_room_share, hide_in_order
-from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy
-from trimtab.engine.policy.planning.relevance import (
-    get_result_identifiers,
-    order_least_needed_first,
+from trimtab.engine.policy.planning.needs import (
+    HEADER_TOKENS,
+    LineCut,
+    ResultValues,
+    value_results,
 )
+from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy
 from trimtab.engine.policy.preset_steps import (
     apply_history_cap,
     iterate_older_groups,
@@ -50,9 +59,25 @@ from trimtab.engine.tokens.cost import resolve_prices_at
 from trimtab.engine.window.structure import Group, ToolResultView
 from trimtab.engine.window.window import Window
 
-TARGET_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
-"""Tokens of messages that remain after a compaction."""
-RESULT_CAP_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
+TARGET_TOKENS_BY_GOAL: dict[GoalName, int] = {
+    "cost": 12_000,
+    "balanced": 64_000,
+    "quality": 96_000,
+}
+"""The mark: tokens of texts whose need cannot be measured that remain after a compaction."""
+FLOOR_TOKENS = 16_000
+"""Tokens of messages below which nothing is hidden."""
+SMALL_ROOM_TOKENS = 56_000
+"""Below this room the mark counts everything."""
+FORCED_TARGET_SHARE = 0.7
+"""Share of the room that stays after a forced compaction."""
+GROUPS_SHARE_OF_ROOM = 0.85
+"""Share of the room above which a forced compaction also takes messages without results."""
+RESULT_CAP_TOKENS_BY_GOAL: dict[GoalName, int] = {
+    "cost": 4_000,
+    "balanced": 16_000,
+    "quality": 16_000,
+}
 """Tokens that one tool result may always take. It may take more as long as there is room."""
 RESULT_CAP_SHARE_OF_ROOM = 0.25
 """Maximum share of the room for one result, if that is less than the goal's cap."""
@@ -60,8 +85,8 @@ MIN_RESULT_CAP_TOKENS = 500
 """Tokens that one result may take even in a small window."""
 KEPT_NEWEST_RESULTS = 3
 """Number of newest results that are never masked."""
-SUMMARY_NAMES_FACTOR_BY_GOAL: dict[Goal, int] = {"cost": 5, "balanced": 16, "quality": 16}
-"""Maximum names in an extractive summary, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
+MAX_SUMMARY_NAMES_BY_GOAL: dict[GoalName, int] = {"cost": 300, "balanced": 960, "quality": 960}
+"""Maximum names in an extractive summary."""
 TARGET_TOKENS_PER_SUMMARY_NAME = 40
 """Tokens of the target for each name in a summary. In a small window a summary has fewer names."""
 LIST_TOKENS_PER_NAME = 5
@@ -72,41 +97,55 @@ FORCED_SHARE_OF_ROOM = 0.95
 """Share of the room at which a compaction is forced."""
 PAYBACK_FACTOR = 2.0
 """An edit is made when the waiting cost is this many times its price."""
+UNPRICED_CACHE_READ = 0.1
+"""Assumed time to use a token again that a server without prices has read, as a share of the time
+to read it."""
 MIN_GAIN_TOKENS = 1_000
 """Minimum number of tokens that a compaction must free."""
-MAX_PLACEHOLDER_NAMES = 60
-"""Maximum number of names in the placeholder of a masked result. A small result has fewer."""
-RESULT_TOKENS_PER_NAME = 16
-"""Tokens of a masked result for each name in its placeholder."""
-BARE_PLACEHOLDER_TOKENS = 24
-"""Tokens of a placeholder without names, for forecasts."""
-PLACEHOLDER_TOKENS_PER_NAME = 5
-"""Tokens that each name adds to a placeholder, for forecasts."""
-CUT_NAMES_FACTOR = 5
-"""Maximum names in the indicator of a cut result, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
-
+PRICE_REASON = "not worth its tokens"
+"""The reason of edits that hide what is below the price."""
 NO_ROOM_REASON = "no room left"
 """Prefix of the reason of edits without which too little room would be left."""
-
-ResultOrder = Callable[[Window, list[ToolResultView]], list[ToolResultView]]
-"""Returns the results in the order in which to hide them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionForecast:
     """The effect of one compaction, computed before any edit is written."""
 
-    ordered_results: list[ToolResultView]
-    """All results that may be masked, in hiding order."""
-    chosen_results: list[ToolResultView]
-    """The results that would be masked."""
+    cuts: list[LineCut]
+    """The results of which lines would be cut."""
+    masked_results: list[ToolResultView]
+    """The results that would be masked, because lines are not enough."""
     removed_tokens: int
     """Tokens that would be removed, minus the placeholders: *R* in docs/auto.md."""
     rewritten_tokens: int
     """Tokens that stay after the first edit and would otherwise have been read from the cache: *T*
     in docs/auto.md."""
-    takes_groups: bool
-    """Whether groups would go into a summary. They do not if masks are enough."""
+    excess_tokens: int
+    """Tokens that have to go whatever they are worth."""
+    target_tokens: int
+    """Tokens of messages above which groups would go into a summary."""
+    group_tokens: int
+    """Tokens that groups would have to free, by going into a summary."""
+    first_seq: int | None
+    """Position of the first message of which something would be hidden."""
+
+    @property
+    def takes_groups(self) -> bool:
+        return self.group_tokens > 0
+
+    def without_groups(self, plan: Plan) -> CompactionForecast:
+        """Return the forecast of the same compaction without groups."""
+        removed = self.removed_tokens - self.group_tokens
+        edited = [*self.masked_results, *(cut.result for cut in self.cuts)]
+        groups = (result.entry.round.group.index for result in edited)
+        sent_tokens = count_sent_tokens_from(plan, min(groups, default=0))
+        return replace(
+            self,
+            group_tokens=0,
+            removed_tokens=removed,
+            rewritten_tokens=max(0, sent_tokens - removed),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,22 +155,20 @@ class AutoTuning:
     config: PolicyConfig
     """The user's configuration."""
     goal: Goal
-    """The goal: `cost`, `balanced` or `quality`."""
+    """The goal, or the price itself."""
     payback_factor: float
     """An edit is made when the waiting cost is this many times its price."""
-    max_names: int
-    """Maximum number of names in a placeholder."""
+
+    @property
+    def price(self) -> int:
+        """The price of a million tokens, in needs."""
+        return max(1, round(1_000 * price_of_goal(self.goal)))
 
     @property
     def kept_results(self) -> int:
         """Number of newest results that are never masked."""
         keep_last = self.config.tool_result_keep_last
         return KEPT_NEWEST_RESULTS if keep_last is None else keep_last
-
-    @property
-    def max_summary_names(self) -> int:
-        """Maximum number of names in an extractive summary."""
-        return self.max_names * SUMMARY_NAMES_FACTOR_BY_GOAL[self.goal]
 
     def list_tokens(self, target_tokens: int) -> int:
         """Return the tokens for the list beside a model's summary."""
@@ -141,7 +178,8 @@ class AutoTuning:
 
     def count_summary_names(self, target_tokens: int) -> int:
         """Return how many names a summary may have beside so many tokens of messages."""
-        return min(self.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME)
+        max_names = MAX_SUMMARY_NAMES_BY_GOAL[name_of_goal(self.goal)]
+        return min(max_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME)
 
 
 def build_auto_policy(
@@ -149,49 +187,47 @@ def build_auto_policy(
     goal: Goal = "balanced",
     summary_mode: SummaryMode = "extractive",
     *,
-    result_order: ResultOrder = order_least_needed_first,
     payback_factor: float = PAYBACK_FACTOR,
-    max_names: int = MAX_PLACEHOLDER_NAMES,
 ) -> Policy:
-    """Build the default policy. `result_order`, `payback_factor` and `max_names` are for
-    benchmarks."""
-    tuning = AutoTuning(
-        config=config, goal=goal, payback_factor=payback_factor, max_names=max_names
-    )
+    """Build the default policy. `payback_factor` is for benchmarks."""
+    tuning = AutoTuning(config=config, goal=goal, payback_factor=payback_factor)
     manual = summary_mode == "manual"
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
-        truncate_unsent_results(plan, config, make_result_cap_function(plan, goal, max_names))
+        truncate_unsent_results(plan, config, make_result_cap_function(plan, goal))
         cut_oversized_newest_texts(plan, int(FORCED_SHARE_OF_ROOM * budget.room))
         apply_history_cap(plan, config)
-        target = compute_target_tokens(budget, goal, plan.user_words_tokens)
         meter = float((window.policy_note or {}).get("meter", 0.0))
         if manual and was_summarised_since_last_call(window):
             meter = 0.0
-        if plan.tokens - plan.user_words_tokens <= target + MIN_GAIN_TOKENS:
+        if (
+            plan.tokens - plan.user_words_tokens
+            <= compute_floor_tokens(tuning, plan) + MIN_GAIN_TOKENS
+        ):
             return build_auto_decision(tuning, plan, meter)
         prices = compute_relative_cache_prices(window, budget)
-        candidates = result_order(window, list_mask_candidates(plan, config, tuning.kept_results))
+        candidates = list_mask_candidates(plan, config, tuning.kept_results)
         maskable = [result for result in candidates if result.key not in plan.keep_last_results]
-        forecast = forecast_compaction(plan, maskable, target)
+        values = value_results(plan, maskable, tuning.price)
         must_compact = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
+        excess = count_excess_tokens(tuning, plan, values)
+        forecast = forecast_compaction(plan, maskable, values, excess)
         if manual and forecast.takes_groups and not must_compact:
             decision = decide_summary_request_or_wait(tuning, plan, forecast, prices, meter)
             if decision is not None:
                 return decision
-            forecast = forecast_compaction(plan, maskable, target, include_groups=False)
+            forecast = forecast.without_groups(plan)
         meter += prices.read_price * forecast.removed_tokens
         edit_price = (prices.write_price - prices.read_price) * forecast.rewritten_tokens
         pays = prices.is_cold or meter >= payback_factor * edit_price
         if not must_compact and (forecast.removed_tokens < MIN_GAIN_TOKENS or not pays):
-            first_seq = min((result.seq for result in forecast.chosen_results), default=None)
-            return build_auto_decision(tuning, plan, meter, first_seq)
+            return build_auto_decision(tuning, plan, meter, forecast.first_seq)
         cap_instructions_to_room_share(plan, "instructions larger than a quarter of the room")
-        compact_to_target(tuning, plan, maskable, target, include_groups=must_compact or not manual)
-        if must_compact and plan.tokens > target:
+        apply_forecast(tuning, plan, forecast)
+        if must_compact and plan.tokens - plan.user_words_tokens > forecast.target_tokens:
             results = order_kept_file_results_last(plan, list_mask_candidates(plan, config, 1))
-            compact_forcibly(tuning, plan, results, target)
+            compact_forcibly(tuning, plan, results, forecast.target_tokens)
         apply_history_cap(plan, config)  # once more: a new summary counts as history
         return build_auto_decision(tuning, plan, 0.0)
 
@@ -232,7 +268,7 @@ def decide_summary_request_or_wait(
 ) -> Decision | None:
     """Decide whether to request a summary or wait for it; None if masks are the better choice."""
     window = plan.window
-    target = compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens)
+    target = plan.tokens - plan.user_words_tokens - forecast.excess_tokens
     groups = select_groups_to_summarise(
         plan,
         list_summarisable_groups(plan),
@@ -245,9 +281,7 @@ def decide_summary_request_or_wait(
         rewrite_price=rewrite_price * forecast.rewritten_tokens,
         summary_price=estimate_summary_cost_in_tokens(window, groups, tuning.config),
     )
-    mask_forecast = forecast_compaction(
-        plan, forecast.ordered_results, target, include_groups=False
-    )
+    mask_forecast = forecast.without_groups(plan)
     mask_offer = CompactionOffer(
         removed_tokens=mask_forecast.removed_tokens,
         rewrite_price=rewrite_price * mask_forecast.rewritten_tokens,
@@ -268,9 +302,7 @@ def decide_summary_request_or_wait(
     )
 
 
-def make_result_cap_function(
-    plan: Plan, goal: Goal, max_names: int
-) -> Callable[[ToolResultView], TextCap]:
+def make_result_cap_function(plan: Plan, goal: Goal) -> Callable[[ToolResultView], TextCap]:
     """Return a function that gives the cap of each new result.
 
     The cap depends on the room that is free below the target. In a nearly empty window it is half
@@ -279,10 +311,9 @@ def make_result_cap_function(
     small window it is lower, so that one result leaves room for the rest.
     """
     least_cap = min(
-        RESULT_CAP_TOKENS_BY_GOAL[goal],
+        RESULT_CAP_TOKENS_BY_GOAL[name_of_goal(goal)],
         max(MIN_RESULT_CAP_TOKENS, int(RESULT_CAP_SHARE_OF_ROOM * plan.budget.room)),
     )
-    max_cut_names = max_names * CUT_NAMES_FACTOR * least_cap // RESULT_CAP_TOKENS_BY_GOAL[goal]
     target = min(
         compute_target_tokens(plan.budget, goal, plan.user_words_tokens),
         TARGET_TOKENS_BY_GOAL["balanced"],
@@ -296,7 +327,7 @@ def make_result_cap_function(
         free_share = max(0, free_tokens) / max(1, target)
         cap = max(least_cap, int(target * free_share**3 / 2))
         free_tokens -= min(cap, new_tokens.get(result.key, 0))
-        return TextCap(amount=cap, max_names=max_cut_names, strategy="lines")
+        return TextCap(amount=cap, strategy="lines")
 
     return cap_result
 
@@ -309,7 +340,9 @@ def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0
     share = 0.7 if budget.limit <= 64_000 else 0.5
     # With the user's words, the target stays below the size at which a compaction is forced.
     max_tokens = int(FORCED_SHARE_OF_ROOM * budget.room) - MIN_GAIN_TOKENS - user_words_tokens
-    return max(0, min(TARGET_TOKENS_BY_GOAL[goal], int(share * budget.room), max_tokens))
+    return max(
+        0, min(TARGET_TOKENS_BY_GOAL[name_of_goal(goal)], int(share * budget.room), max_tokens)
+    )
 
 
 def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCachePrices:
@@ -317,13 +350,19 @@ def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCac
     entry = resolve_prices_at(window.settings.entry, budget.now)
     write = float(entry.get("cache_write", 1.0))
     read = float(entry.get("cache_read", 1.0))
+    ttl = float(entry.get("cache_ttl", 0))
+    if entry.get("cache_style", "none") == "none" and entry.get("input_price") is None:
+        # Nobody sells this model's tokens. Servers such as Ollama and vLLM keep what they have read
+        # and read only what follows it, so a rewrite costs time.
+        read = UNPRICED_CACHE_READ
+        ttl = math.inf
     miss_rate = window.accounting.cache_misses.miss_rate
     last_call = window.last_call
     is_cold = (
         last_call is None
         or window.accounting.cache_is_cold
         or budget.head.tokens + window.tokens < int(entry.get("cache_minimum", 0))
-        or budget.now - last_call.at > float(entry.get("cache_ttl", 0))
+        or budget.now - last_call.at > ttl
     )
     return RelativeCachePrices(
         read_price=(1 - miss_rate) * read + miss_rate * write,
@@ -332,51 +371,114 @@ def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCac
     )
 
 
+def is_small_room(budget: Budget) -> bool:
+    """Whether the room is so small that everything in it counts against the mark."""
+    return budget.room < SMALL_ROOM_TOKENS
+
+
+def compute_floor_tokens(tuning: AutoTuning, plan: Plan) -> int:
+    """Return the tokens of messages below which nothing is hidden."""
+    mark = compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens)
+    return mark if is_small_room(plan.budget) else min(mark, FLOOR_TOKENS)
+
+
+def count_excess_tokens(tuning: AutoTuning, plan: Plan, values: ResultValues) -> int:
+    """Return the tokens that have to go whatever they are worth.
+
+    In a small room that is what exceeds the mark. In a larger one only what cannot be measured
+    counts against it: results without names, and messages without calls. If a compaction is forced,
+    it frees three tenths of the room.
+    """
+    budget = plan.budget
+    size = plan.tokens - plan.user_words_tokens
+    mark = compute_target_tokens(budget, tuning.goal, plan.user_words_tokens)
+    excess = 0
+    if is_small_room(budget):
+        excess = size - mark
+    elif size > mark:
+        front_tokens = size - plan.message_tokens
+        groups = plan.visible_groups()
+        unmeasured_tokens = sum(count_unmeasured_tokens(plan, group, values) for group in groups)
+        excess = front_tokens + unmeasured_tokens - mark
+    if plan.tokens > FORCED_SHARE_OF_ROOM * budget.room:
+        excess = max(excess, plan.tokens - int(FORCED_TARGET_SHARE * budget.room))
+    return min(size, max(0, excess))
+
+
+def count_unmeasured_tokens(plan: Plan, group: Group, values: ResultValues) -> int:
+    """Return the tokens of a group that count against the mark: all of it, unless its results can
+    be measured or are hardly larger than a placeholder."""
+    tokens = plan.group_tokens(group)
+    is_measured = any(group.calls())
+    for result in group.results():
+        edit = result.edit
+        reason = edit.why if edit is not None and edit.op == "mask" else ""
+        if result.key in values.unmeasured or reason not in ("", PRICE_REASON):
+            is_measured = False
+        elif not reason:
+            tokens -= result.size.tokens
+    return 0 if is_measured else tokens
+
+
 def forecast_compaction(
     plan: Plan,
-    ordered_results: list[ToolResultView],
-    target_tokens: int,
-    *,
-    include_groups: bool = True,
+    candidates: list[ToolResultView],
+    values: ResultValues,
+    excess_tokens: int,
 ) -> CompactionForecast:
-    """Forecast a compaction that takes results in hiding order until the target is reached.
+    """Forecast a compaction: lines below the price go, then what is in excess, as whole results.
 
-    If the results are not enough and `include_groups` is set, it also takes whole groups.
+    If the results are not enough, it also takes whole groups.
     """
-    need = plan.tokens - plan.user_words_tokens - target_tokens
-    chosen_results: list[ToolResultView] = []
-    removed_tokens = 0
-    for result in ordered_results:
-        if removed_tokens >= need:
+    is_pressed = is_small_room(plan.budget) or plan.tokens > FORCED_SHARE_OF_ROOM * plan.budget.room
+    freed_by_cut = {cut.result.key: cut.freed_tokens for cut in values.cuts}
+    removed_tokens = sum(freed_by_cut.values())
+    target = plan.tokens - plan.user_words_tokens - excess_tokens
+    need = excess_tokens
+    if is_pressed:
+        need -= removed_tokens
+    else:
+        target -= removed_tokens
+    masked_results: list[ToolResultView] = []
+    choice = [r for r in candidates if is_pressed or r.key in values.unmeasured]
+    for result in values.order_least_worth_first(choice):
+        if need <= 0:
             break
-        chosen_results.append(result)
-        tokens = plan.part_size(result.entry, result.part).tokens
-        names = min(MAX_PLACEHOLDER_NAMES, tokens // RESULT_TOKENS_PER_NAME)
-        placeholder_tokens = BARE_PLACEHOLDER_TOKENS + PLACEHOLDER_TOKENS_PER_NAME * names
-        removed_tokens += max(0, tokens - placeholder_tokens)
-    takes_groups = False
-    if include_groups and removed_tokens < need:
+        freed = result.size.tokens - HEADER_TOKENS - freed_by_cut.get(result.key, 0)
+        if freed > 0:
+            masked_results.append(result)
+            removed_tokens += freed
+            need -= freed
+    group_tokens = 0
+    if is_pressed and not is_small_room(plan.budget):
+        slack = int((GROUPS_SHARE_OF_ROOM - FORCED_TARGET_SHARE) * plan.budget.room)
+        need -= slack
+        target += slack
+    if need > 0:
         # Masked results leave their calls behind; whole groups leave nothing.
-        group_tokens = 0
+        wanted = removed_tokens + need
         for group in iterate_summarisable_groups(plan):
-            takes_groups = True
             group_tokens += plan.tokens_freed_by(group)
-            if group_tokens >= need:
+            if group_tokens >= wanted:
                 break
-        if takes_groups:
-            removed_tokens = min(need, max(removed_tokens, group_tokens))
-    first_edited_group = (
-        0
-        if takes_groups
-        else min((result.entry.round.group.index for result in chosen_results), default=0)
+        # What groups free contains the results that would be masked.
+        group_tokens = max(0, min(wanted, group_tokens) - removed_tokens)
+        removed_tokens += group_tokens
+    edited = [*masked_results, *(cut.result for cut in values.cuts)]
+    first_result = min(edited, key=lambda result: result.key, default=None)
+    first_group = (
+        0 if group_tokens or first_result is None else first_result.entry.round.group.index
     )
-    sent_tokens = count_sent_tokens_from(plan, first_edited_group)
+    sent_tokens = count_sent_tokens_from(plan, first_group)
     return CompactionForecast(
-        ordered_results=ordered_results,
-        chosen_results=chosen_results,
+        cuts=values.cuts,
+        masked_results=masked_results,
         removed_tokens=removed_tokens,
         rewritten_tokens=max(0, sent_tokens - removed_tokens),
-        takes_groups=takes_groups,
+        excess_tokens=excess_tokens,
+        target_tokens=target,
+        group_tokens=group_tokens,
+        first_seq=first_result.seq if first_result is not None else None,
     )
 
 
@@ -396,23 +498,22 @@ def count_sent_tokens_from(plan: Plan, first_group: int) -> int:
     return max(0, tokens)
 
 
-def compact_to_target(
-    tuning: AutoTuning,
-    plan: Plan,
-    ordered_results: list[ToolResultView],
-    target_tokens: int,
-    *,
-    include_groups: bool = True,
-) -> None:
-    """Compact to the target in one batch: first mask results, then summarise whole oldest
+def apply_forecast(tuning: AutoTuning, plan: Plan, forecast: CompactionForecast) -> None:
+    """Make the edits of a forecast in one batch: cut lines, mask results, summarise oldest
     groups."""
-    reason = f"to shrink the conversation to {target_tokens:,} tokens"
-    for result in ordered_results:
-        if plan.tokens - plan.user_words_tokens <= target_tokens:
-            return
-        mask_result_with_names(plan, result, reason, tuning.max_names)
-    if include_groups:
-        summarise_to_target(tuning, plan, list_summarisable_groups(plan), target_tokens, reason)
+    masked = {result.key for result in forecast.masked_results}
+    for cut in forecast.cuts:
+        if cut.result.key in masked:
+            continue
+        entry, part = cut.result.entry, cut.result.part
+        if not (cut.pieces and plan.cut_lines(entry, part, cut.pieces, PRICE_REASON)):
+            plan.mask(entry, part, PRICE_REASON)
+    target = forecast.target_tokens
+    reason = f"to shrink the conversation to {target:,} tokens"
+    for result in forecast.masked_results:
+        plan.mask(result.entry, result.part, reason)
+    if forecast.group_tokens:
+        summarise_to_target(tuning, plan, list_summarisable_groups(plan), target, reason)
 
 
 def compact_forcibly(
@@ -431,7 +532,7 @@ def compact_forcibly(
         has_room = plan.tokens <= forced_tokens - MIN_GAIN_TOKENS
         if has_room and result.key in plan.keep_last_results:
             return
-        mask_result_with_names(plan, result, reason)
+        plan.mask(result.entry, result.part, reason)
     if plan.tokens <= forced_tokens - MIN_GAIN_TOKENS:
         return
     groups = list_older_groups(plan, 0)
@@ -477,22 +578,6 @@ def iterate_summarisable_groups(plan: Plan) -> Iterator[Group]:
             return
         if not plan.holds_keep_last_result(group):
             yield group
-
-
-def mask_result_with_names(
-    plan: Plan, result: ToolResultView, reason: str, max_names: int = MAX_PLACEHOLDER_NAMES
-) -> None:
-    """Mask a result with a placeholder that lists names from it."""
-    tokens = plan.part_size(result.entry, result.part).tokens
-    text = extract_editable_text(result.entry.message.parts[result.part])
-    identifiers = get_result_identifiers(plan.window, result.entry, result.part, text)
-    names = ", ".join(identifiers.list_top(min(max_names, tokens // RESULT_TOKENS_PER_NAME)))
-    plan.mask(
-        result.entry,
-        result.part,
-        reason,
-        add_quoted_identifiers(format_mask_placeholder(tokens), names),
-    )
 
 
 def list_mask_candidates(

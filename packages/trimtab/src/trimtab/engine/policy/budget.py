@@ -58,7 +58,8 @@ class Budget:
     margin: float = 0.15
     """Share to add to an estimate to get an upper bound."""
     ratio: float = 1.0
-    """Ratio of reported to estimated tokens, learned from earlier calls; 1 or more."""
+    """Ratio of reported to estimated tokens, learned from earlier calls. Below 1 it makes the room
+    larger, and never an upper bound smaller."""
     now: float = 0.0
     """Current time in seconds since the epoch. It decides whether a cache is still alive."""
     input_limit: int = 0
@@ -139,7 +140,7 @@ def build_budget(
         volatile=volatile_tokens,
         output_first=output_first,
         margin=margin,
-        ratio=min(max(ratio, 1.0), MAX_LEARNED_RATIO),
+        ratio=min(max(ratio, 1 / MAX_LEARNED_RATIO), MAX_LEARNED_RATIO),
         now=now,
         input_limit=input_limit,
         request_limits=find_request_limits(settings, learned_request_limits),
@@ -180,9 +181,9 @@ def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> 
         now=now,
         learned_request_limits=window.accounting.learned_request_limits,
     )
-    is_same_prefix = window.accounting.version_at_last_call == window.accounting.prefix_version
+    nothing_was_hidden = window.accounting.refused_version == window.accounting.prefix_version
     if window.accounting.overflow_without_numbers and (
-        is_same_prefix or not hides_on_refusal(window)
+        nothing_was_hidden or not hides_on_refusal(window)
     ):
         # Nobody knows how long it may be: a shorter reply is what is easiest to do without.
         budget = replace(budget, max_output=budget.least_output)

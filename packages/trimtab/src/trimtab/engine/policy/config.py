@@ -6,15 +6,59 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from math import inf
 from types import UnionType
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from trimtab.engine.summaries.format import DEFAULT_LIST_TOKENS
 from trimtab.engine.summaries.transcript import MAX_MESSAGE_CHARS
 
-Goal = Literal["cost", "balanced", "quality"]
-"""The option `goal`: what a policy saves first."""
-GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
+GoalName = Literal["cost", "balanced", "quality"]
+"""What a policy saves first."""
+Goal = GoalName | float
+"""The option `goal`: a name, or the price of `auto` itself: needs in 1,000 tokens."""
+GOALS: tuple[GoalName, ...] = ("cost", "balanced", "quality")
+PRICE_BY_GOAL: dict[GoalName, float] = {"quality": 0.5, "balanced": 0.8, "cost": 4.0}
+"""Needs in 1,000 tokens: `auto` keeps a line while at least that much of it will be needed."""
+
+
+def parse_goal(text: str) -> Goal:
+    """Parse a goal as it is written on a command line: a name or a number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return validate_goal(text)
+    return validate_goal(number)
+
+
+def validate_goal(goal: Any) -> Goal:
+    """Return the goal, if it is one.
+
+    Raises:
+        ValueError: It is neither a known name nor a number above 0.
+    """
+    is_number = isinstance(goal, int | float) and not isinstance(goal, bool)
+    if goal in GOALS or (is_number and 0 < goal < inf):
+        return cast("Goal", goal)
+    raise ValueError(
+        f"unknown goal {goal!r}; choose one of {', '.join(GOALS)}, or a number above 0: "
+        "the price in needs for 1,000 tokens"
+    )
+
+
+def price_of_goal(goal: Goal) -> float:
+    """Return the price of a goal, in needs for 1,000 tokens."""
+    return PRICE_BY_GOAL[goal] if isinstance(goal, str) else goal
+
+
+def name_of_goal(goal: Goal) -> GoalName:
+    """Return the named goal whose caps and marks apply: the dearest one within the price."""
+    price = price_of_goal(goal)
+    if price >= PRICE_BY_GOAL["cost"]:
+        return "cost"
+    return "balanced" if price >= PRICE_BY_GOAL["balanced"] else "quality"
+
+
 ResultTruncation = Literal["head", "tail", "both", "summary"]
 """How a long tool result is cut: the end that stays, or a summary of it."""
 RESULT_TRUNCATIONS: tuple[ResultTruncation, ...] = ("head", "tail", "both", "summary")
@@ -45,8 +89,8 @@ class PerToolResultConfig:
     tool_result_truncation: ResultTruncation | None = None
     """How a result above its cap is shortened; None is the common setting."""
     exempt: bool = False
-    """True: no policy cuts or masks results of this tool. A result that is larger than the room is
-    still cut to fit."""
+    """True: no policy cuts or masks results of this tool, and its newest call stays with its
+    arguments. A result that is larger than the room is still cut to fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

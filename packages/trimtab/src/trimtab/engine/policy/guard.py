@@ -133,6 +133,7 @@ def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:
     for group in [group for group in plan.visible_groups() if plan.is_unread(group)]:
         possible = False
         with plan.undo_unless(lambda: False):  # only to see
+            plan.give_up_kept_calls()
             for other in plan.order_for_hiding(plan.visible_groups()):
                 if not plan.is_unread(other):
                     plan.drop(other, OVER_LIMIT_REASON)

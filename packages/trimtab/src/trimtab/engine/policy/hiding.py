@@ -1,9 +1,9 @@
 """The order in which content is hidden if not everything fits. All policies share it.
 
 Older pictures are hidden first, then older results, older replies and calls, and the summary. New
-content of the active round, older user messages and the pictures of the newest message follow. The
-text of the newest message and other user messages of the active round are cut last. A quarter of
-the room always stays for them, first of all for the newest message.
+content of the active round, the newest todo list, older user messages and the pictures of the
+newest message follow. The text of the newest message and other user messages of the active round
+are cut last. A quarter of the room always stays for them, first of all for the newest message.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def hide_in_order(
         _shorten_summary,
         _cut_active_results,
         _cut_active_replies,
+        _give_up_kept_calls,
         partial(_drop_older_user_words, make_batch_check=make_batch_check),
         _cut_instructions,
         _mask_newest_media,
@@ -337,6 +338,16 @@ def _cut_active_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
     ]
     least = [KEPT_REPLY_TOKENS[0]] * len(places)
     cut_texts_to_common_size(plan, places, is_enough, reason, least)
+
+
+def _give_up_kept_calls(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    """Hide the newest todo list and the newest calls of exempt tools like any other calls."""
+    if not plan.give_up_kept_calls():
+        return
+    for step in (_mask_older_results, _hide_older_replies, _cut_active_results):
+        if is_enough():
+            return
+        step(plan, is_enough, reason)
 
 
 def _drop_older_user_words(

@@ -167,6 +167,7 @@ def list_maskable_results(plan: Plan, config: PolicyConfig) -> list[ToolResultVi
         for result in plan.window.results.values()
         if max(result.seq, result.entry.revealed) <= read_through
         and not result.entry.pinned
+        and not plan.keeps_part(result.entry, result.part)
         and not plan.hides(result.entry.round.group)
         and not config.tools.get(result.tool, _DEFAULT_TOOL_CONFIG).exempt
         and not loads_tools(result.entry.message.parts[result.part])

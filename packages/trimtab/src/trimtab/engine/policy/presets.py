@@ -30,7 +30,13 @@ from trimtab.engine.log.text_cuts import (
 )
 from trimtab.engine.policy.auto import build_auto_policy
 from trimtab.engine.policy.budget import Budget, bytes_to_tokens, compute_max_messages_in_memory
-from trimtab.engine.policy.config import Goal, PolicyConfig, SummaryMode
+from trimtab.engine.policy.config import (
+    Goal,
+    GoalName,
+    PolicyConfig,
+    SummaryMode,
+    name_of_goal,
+)
 from trimtab.engine.policy.guard import cut_oversized_newest_texts, plan_smaller_request
 from trimtab.engine.policy.planning.plan import Decision, Plan, Policy
 from trimtab.engine.policy.preset_steps import (
@@ -121,7 +127,7 @@ def find_next_layered_mask_seq(plan: Plan, config: PolicyConfig) -> int | None:
 
 
 COMPACT_MAX_RESULT_BYTES = 4_000
-COMPACT_BYTES_AND_KEPT_BY_GOAL: dict[Goal, tuple[int, int]] = {
+COMPACT_BYTES_AND_KEPT_BY_GOAL: dict[GoalName, tuple[int, int]] = {
     "cost": (30_000, 4),
     "balanced": (50_000, 6),
     "quality": (80_000, 10),
@@ -131,7 +137,7 @@ whole."""
 
 
 def build_mask_over_bytes_policy(config: PolicyConfig, goal: Goal = "balanced") -> Policy:
-    keep = COMPACT_BYTES_AND_KEPT_BY_GOAL[goal][1]
+    keep = COMPACT_BYTES_AND_KEPT_BY_GOAL[name_of_goal(goal)][1]
 
     def words(strategy: TruncateStrategy, kept: int, total: int) -> str:
         if strategy == "head":
@@ -168,7 +174,7 @@ def compute_compact_trigger_bytes(config: PolicyConfig, goal: Goal, budget: Budg
     """
     user_limit = config.max_context_bytes
     return min(
-        COMPACT_BYTES_AND_KEPT_BY_GOAL[goal][0] if user_limit is None else user_limit,
+        COMPACT_BYTES_AND_KEPT_BY_GOAL[name_of_goal(goal)][0] if user_limit is None else user_limit,
         budget.available * 4,
     )
 

@@ -6,18 +6,15 @@ This module calls no model. It names what a policy would cut, and puts finished 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from trimtab.engine.log.event import Edit
-from trimtab.engine.log.message import Message, Part, Text, ToolResult, extract_text_or_arguments
+from trimtab.engine.log.message import Message, Text, ToolResult, extract_text_or_arguments
 from trimtab.engine.policy.config import PolicyConfig
 from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan
-from trimtab.engine.policy.planning.relevance import get_reference_index
 from trimtab.engine.policy.rejections import build_message_without_rejected_parts
 from trimtab.engine.summaries.extract import (
-    count_part_identifiers,
     extract_summary,
     select_messages_missing_in_summary,
 )
@@ -170,18 +167,13 @@ def write_extractive_summary(
     before = prior.text if prior else ""
     counter = plan.window.counter
     body, prior_list = split_summary(before)
-    count_names = _make_name_counter(plan.window, groups) if max_names else None
     if max_tokens is None:
-        text = extract_summary(
-            body, messages, counter, max_names=max_names, count_names=count_names
-        )
+        text = extract_summary(body, messages, counter, max_names=max_names)
     else:
         # A cap of the user's own is on the whole text: at most half of it are names.
         lines = max_tokens // 2 if max_names else max_tokens
         names = min(max_names, (max_tokens - lines) // TOKENS_PER_NAME)
-        extract = partial(
-            extract_summary, body, messages, counter, max_tokens=lines, count_names=count_names
-        )
+        extract = partial(extract_summary, body, messages, counter, max_tokens=lines)
         text = extract(max_names=names)
         while names and counter.count(text) > max_tokens:
             names //= 2
@@ -200,22 +192,6 @@ def write_extractive_summary(
     visible_text = collect_visible_text_after(plan.window, groups[-1].last) if groups else ""
     return add_verbatim_list(
         before, messages, text, counter, list_tokens=room, visible_text=visible_text
-    )
-
-
-def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], Mapping[str, int]]:
-    """Return a function that counts the identifiers of a part. Those of results were collected when
-    they arrived."""
-    index = get_reference_index(window)
-    counts_by_part = {
-        id(entry.message.parts[part]): index.stats_by_result[entry.seq, part].identifiers.counts
-        for group in groups
-        for entry in group.entries()
-        for part in range(len(entry.message.parts))
-        if (entry.seq, part) in index.stats_by_result
-    }
-    return lambda part: (
-        counts_by_part[id(part)] if id(part) in counts_by_part else count_part_identifiers(part)
     )
 
 
@@ -243,7 +219,7 @@ def _messages_to_tell(plan: Plan, groups: list[Group]) -> list[Message]:
 
 
 def _without_user_text(message: Message) -> Message:
-    if message.role != "user":
+    if message.speaker != "user":
         return message
     parts = tuple(part for part in message.parts if not isinstance(part, Text))
     return replace(message, parts=parts)
@@ -287,7 +263,8 @@ def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | No
     spares = tuple(
         g.first
         for g in between
-        if g.index not in indexes and (plan.holds_keep_last_result(g) or plan.is_needed(g, indexes))
+        if g.index not in indexes
+        and (plan.holds_keep_last_result(g) or plan.is_needed(g, indexes) or plan.keeps_group(g))
     )
     return MessageSpan(first=first, last=last, spares=spares)
 

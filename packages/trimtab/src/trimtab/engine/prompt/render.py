@@ -25,6 +25,7 @@ from trimtab.engine.log.message import (
     make_text_message,
     message_to_json,
 )
+from trimtab.engine.text.quoting import collapse_whitespace, indent_lines
 from trimtab.engine.text.utf8 import replace_lone_surrogates_in_json
 from trimtab.engine.window.structure import Entry, Round
 from trimtab.engine.window.window import Window
@@ -359,7 +360,9 @@ def render_entry_message(entry: Entry) -> Message:
         edit = entry.edits.get(index)
         wire_part = part if edit is None else apply_edit_to_part(part, edit)
         if index in entry.unpaired_results and isinstance(wire_part, ToolResult):
-            wire_part = Text(text=f"[late result of call {wire_part.call_id}]\n{wire_part.text}")
+            label = f"[late result of call {collapse_whitespace(wire_part.call_id)}]"
+            # It has the user's role, so no line of it may look like the user's.
+            wire_part = Text(text=f"{label}\n{indent_lines(wire_part.text)}")
         elif isinstance(wire_part, ToolCall):
             wire_part = replace(wire_part, id=next(wire_ids, wire_part.id))
         elif isinstance(wire_part, ToolResult):

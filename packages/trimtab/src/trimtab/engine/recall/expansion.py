@@ -1,4 +1,7 @@
-"""A summary opened by one level: the summary inside it, then the later messages by handle."""
+"""A summary opened by one level: the summary inside it, then the later messages by handle.
+
+The text of a summary is indented, and each message has one line, so no text looks like a message.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from trimtab.engine.log.edits import HandleTarget
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import Message, ToolCall, extract_text_or_arguments
 from trimtab.engine.log.text_cuts import add_recall_handle, format_recall_hint
+from trimtab.engine.text.quoting import collapse_whitespace, indent_lines
 
 MAX_FIRST_LINE_CHARS = 100
 """Maximum number of characters of a message's first line."""
@@ -49,10 +53,10 @@ def expand_summary(
     inner = levels[at + 1] if at + 1 < len(levels) else None
     head = [f"[a summary of m{summary.first}-m{summary.last}; it was made from:]"]
     if at > matches[0]:
-        head = [f"[the summary as it was first made]\n{summary.text}", *head]
+        head = [f"[the summary as it was first made]\n{indent_lines(summary.text)}", *head]
     if inner is not None:
         title = add_recall_handle("[the summary before it]", inner.handle, recall_hint)
-        head.append(f"{title}\n{inner.text}")
+        head.append(f"{title}\n{indent_lines(inner.text)}")
     before = inner.last if inner is not None else 0
     since = {seq: message for seq, message in messages.items() if seq > before}
     start = "\n".join(head)
@@ -65,7 +69,8 @@ def _list_messages(messages: Mapping[int, Message], max_chars: int, recall_hint:
         return "[no messages of its own]"
     each = max(MIN_FIRST_LINE_CHARS, min(MAX_FIRST_LINE_CHARS, max_chars // len(messages) - 20))
     lines = [
-        f"m{seq} {message.role}: {_first_line(message, each)}" for seq, message in messages.items()
+        f"m{seq} {message.speaker}: {_first_line(message, each)}"
+        for seq, message in messages.items()
     ]
     seqs = list(messages)
     if sum(len(line) + 1 for line in lines) <= max_chars:
@@ -80,7 +85,7 @@ def _first_line(message: Message, limit: int) -> str:
     for part in message.parts:
         text = extract_text_or_arguments(part) or ""
         if isinstance(part, ToolCall):
-            text = f"{part.name} {text}"
+            text = f"{collapse_whitespace(part.name)} {text}"
         if line := next((line.strip() for line in text.splitlines() if line.strip()), ""):
             return line if len(line) <= limit else f"{line[: limit - 1]}…"
     return ""

@@ -21,6 +21,7 @@ from trimtab.engine.recall.search import (
     weigh_query_words,
 )
 from trimtab.engine.text.identifiers import slice_without_splitting_identifiers
+from trimtab.engine.text.quoting import indent_further_lines
 from trimtab.engine.tokens.counter import TokenCounter
 
 MAX_SNIPPETS = 5
@@ -50,7 +51,8 @@ class Snippet:
     """The original text, with `…` if the part continues."""
 
     def format_with_handle(self) -> str:
-        return f"m{self.seq}.{self.part}: {self.text}"
+        """Return it after its handle. No line of it looks like another passage."""
+        return f"m{self.seq}.{self.part}: {indent_further_lines(self.text)}"
 
 
 def select_positions(hits: Sequence[int], visible_seqs: Container[int]) -> list[int]:

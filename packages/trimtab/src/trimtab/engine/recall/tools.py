@@ -27,6 +27,7 @@ from trimtab.engine.recall.search import (
 )
 from trimtab.engine.recall.snippets import format_best_snippets as passages
 from trimtab.engine.recall.snippets import select_positions
+from trimtab.engine.text.quoting import indent_lines
 from trimtab.engine.tokens.counter import list_media
 from trimtab.engine.tokens.media import describe_media
 from trimtab.engine.window.window import Window
@@ -72,7 +73,7 @@ def recall_text(window: Window, handle: str, *, for_model: bool = False) -> str:
 
     A part is returned as its bare text. Each whole message has a line before it with its handle. A
     picture or a file is described, with how to get it: a model recalls it, a program calls
-    `recall_part`.
+    `recall_part`. For a model whole messages are indented, so that none can contain another.
     """
     messages = _messages_in_range(window, parse_handle(handle))
     return recall_text_from_messages(window, handle, messages, for_model=for_model)
@@ -97,10 +98,11 @@ def recall_text_from_messages(
         [(seq, message)] = in_range.items()
         _require_not_erased(window, seq, range(len(message.parts)))
     hint = _make_model_hint(window) if for_model else format_part_hint
-    return "\n".join(
-        f"[m{seq} {message.role}]\n{_format_whole_message(window, seq, message, hint)}"
-        for seq, message in in_range.items()
-    )
+    texts: list[str] = []
+    for seq, message in in_range.items():
+        text = _format_whole_message(window, seq, message, hint)
+        texts.append(f"[m{seq} {message.speaker}]\n{indent_lines(text) if for_model else text}")
+    return "\n".join(texts)
 
 
 def recall_part(window: Window, handle: str) -> Part:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from trimtab.engine.log.message import (
     Message,
@@ -20,6 +20,7 @@ from trimtab.engine.log.message import (
     extract_text_or_arguments,
 )
 from trimtab.engine.text.identifiers import RankedIdentifiers, count_identifiers, join_string_values
+from trimtab.engine.text.quoting import collapse_whitespace
 from trimtab.engine.tokens.counter import TokenCounter
 
 MAX_EXTRACT_TOKENS = 500
@@ -48,13 +49,12 @@ def extract_summary(
     *,
     max_tokens: int = MAX_EXTRACT_TOKENS,
     max_names: int = 0,
-    count_names: Callable[[Part], Mapping[str, int]] | None = None,
 ) -> str:
     """Return the previous summary's lines and one line for each later message, oldest cut first.
 
     The user's first messages stay, in a quarter of the tokens. With `max_names`, a last line lists
     the most frequent names, including those of the previous summary. It does not count in
-    `max_tokens`. `count_names` is for callers that have already read the parts of the messages.
+    `max_tokens`.
     """
     lines = [line for line in prior_summary.splitlines() if line.strip()]
     source_texts = [_CUT.sub("", line.removeprefix(NAMES_LINE_PREFIX)) for line in lines]
@@ -66,7 +66,7 @@ def extract_summary(
         names = Counter(count_identifiers("\n".join(source_texts)))
         for message in messages:
             for part in message.parts:
-                names.update((count_names or count_part_identifiers)(part))
+                names.update(count_part_identifiers(part))
         if top_names := RankedIdentifiers(names).list_top(max_names, excerpt):
             excerpt = f"{excerpt}\n{NAMES_LINE_PREFIX}{', '.join(top_names)}".lstrip("\n")
     return excerpt
@@ -182,9 +182,10 @@ def _message_lines(message: Message) -> list[str]:
     lines: list[str] = []
     for part in message.parts:
         if isinstance(part, Text) and (text := _first_line(part.text)):
-            lines.append(f"- {message.role}: {text}")
+            lines.append(f"- {message.speaker}: {text}")
         elif isinstance(part, ToolCall):
-            lines.append(f"- called {part.name} {_shorten(part.arguments, 100)}")
+            name = collapse_whitespace(part.name)
+            lines.append(f"- called {name} {_shorten(part.arguments, 100)}")
         elif isinstance(part, ToolResult) and (text := _first_line(part.text)):
             lines.append(f"- result: {text}")
     return lines
@@ -198,5 +199,5 @@ def _first_line(text: str) -> str:
 
 
 def _shorten(text: str, limit: int) -> str:
-    text = " ".join(text.split())
+    text = collapse_whitespace(text)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

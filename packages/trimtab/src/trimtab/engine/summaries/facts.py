@@ -376,7 +376,7 @@ def _open_questions(messages: Sequence[Message]) -> tuple[str, ...]:
     for message in reversed(messages):
         if message.role == "assistant" and message.text.strip():
             break
-        if message.role == "user" and (text := message.text.strip()):
+        if message.speaker == "user" and (text := message.text.strip()):
             questions = [
                 sentence.strip()
                 for sentence in _SENTENCE.split(text)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trimtab.engine.summaries.extract import keep_newest_lines
+from trimtab.engine.text.quoting import collapse_whitespace
 from trimtab.engine.tokens.counter import TokenCounter
 
 SUMMARY_SECTIONS = (
@@ -123,7 +124,7 @@ def format_verbatim_list(verbatim_list: VerbatimList) -> str:
 
 def sanitise_verbatim_item(item: str) -> str:
     """Return an item in the form of the list: one line, without the separator."""
-    text = " ".join(item.replace("|", "¦").split())
+    text = collapse_whitespace(item.replace("|", "¦"))
     return text if len(text) <= MAX_ITEM_CHARS else f"{text[: MAX_ITEM_CHARS - 1]}…"
 
 

@@ -12,6 +12,7 @@ from trimtab.engine.log.edits import apply_truncate_edit
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import Media, Message, Part, Text, ToolCall, ToolResult
 from trimtab.engine.summaries.format import find_largest_fitting
+from trimtab.engine.text.quoting import collapse_whitespace, indent_lines
 from trimtab.engine.tokens.counter import TokenCounter
 
 MAX_MESSAGE_CHARS = 1_000
@@ -94,14 +95,15 @@ def _transcribe_part(
 ) -> str:
     match part:
         case Text():
-            label = f"{message.role}:"
+            label = f"{message.speaker}:"
             text = part.text.strip()
         case ToolCall():
-            label = f"{message.role} called {part.name}:"
+            label = f"{message.role} called {collapse_whitespace(part.name)}:"
             text = part.arguments
         case ToolResult():
             failure_note = " (failed)" if part.is_error else ""
-            label = f"result of {tool_names.get(part.call_id, 'a tool')}{failure_note}:"
+            name = collapse_whitespace(tool_names.get(part.call_id, "a tool"))
+            label = f"result of {name}{failure_note}:"
             text = part.text.strip()
         case Media():
             label = f"{message.role}:"
@@ -111,4 +113,4 @@ def _transcribe_part(
     if not text:
         return ""
     excerpt = cut_middle(text, max_chars)
-    return "\n".join([label, *(f" {line}" for line in excerpt.splitlines())])
+    return f"{label}\n{indent_lines(excerpt)}"

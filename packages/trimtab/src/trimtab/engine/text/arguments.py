@@ -28,3 +28,9 @@ def check_token_count(name: str, value: Any, *, minimum: int | None = 1) -> None
     if minimum is not None and value < minimum:
         right = "0 (not set) or more" if minimum == 0 else "more than 0, or None if it is not set"
         raise ValueError(describe_wrong_value(name, value, right))
+
+
+def check_idempotency_key(key: Any) -> None:
+    """Raise unless the key is a text, or None."""
+    if key is not None and not isinstance(key, str):
+        raise TypeError(describe_wrong_value("key", key, "a text such as 'update-871', or None"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from string import ascii_letters, digits
 from typing import Any, cast
 
@@ -22,6 +22,9 @@ _JOINERS = "./:\\-"
 _IDENTIFIER_CHARACTERS = f"{ascii_letters}{digits}_${_JOINERS}"
 _OTHER_BYTES_TO_SPACE = bytes(
     byte if chr(byte) in _IDENTIFIER_CHARACTERS else ord(" ") for byte in range(256)
+)
+_OTHER_BYTES_TO_SPACE_IN_LINES = bytes(
+    ord("\n") if byte == ord("\n") else other for byte, other in enumerate(_OTHER_BYTES_TO_SPACE)
 )
 _HANDLE_OR_RECALL_TOOL = re.compile(r"(?i)\bm\d+(?:\.\d+|-m\d+)?\b|recall|search_history")
 """A text that asks for hidden content. In a placeholder only our own may appear."""
@@ -35,6 +38,20 @@ def count_identifiers(text: str) -> dict[str, int]:
         word = run.strip(_JOINERS)
         counts[word] = counts.get(word, 0) + times
     return {word: counts[word] for word in _LINES_OF_IDENTIFIERS.findall("\n".join(counts))}
+
+
+def list_identifiers_by_line(
+    text: str, keep: Callable[[str], bool] = lambda _: True
+) -> list[list[str]]:
+    """Return the identifiers of each line of a text. `keep` is asked once for each of them."""
+    utf8 = text.encode("utf-8", "surrogatepass")
+    lines = utf8.translate(_OTHER_BYTES_TO_SPACE_IN_LINES).decode("ascii").split("\n")
+    runs_by_line = [line.split() for line in lines]
+    words = {run: run.strip(_JOINERS) for run in set[str]().union(*runs_by_line)}
+    identifiers = {*_LINES_OF_IDENTIFIERS.findall("\n".join(words.values()))}
+    kept = {word for word in identifiers if keep(word)}
+    known = {run: word for run, word in words.items() if word in kept}
+    return [[known[run] for run in runs if run in known] for runs in runs_by_line]
 
 
 def _split_identifier_runs(text: str) -> list[str]:

@@ -350,6 +350,11 @@ class LearnedRequestLimits(NamedTuple):
                 return self
 
 
+def _count_uncertain_tokens(settings: Settings, counter: TokenCounter) -> int:
+    """Return the tokens of our estimate that a provider may add for tools, or may not."""
+    return tools_overhead_tokens(counter) if settings.tools else 0
+
+
 def _has_content_at_provider(settings: Settings) -> bool:
     """Whether a request may have content that is not in it: tools of the provider, or a stored
     prompt."""
@@ -382,10 +387,7 @@ class Accounting:
     cache_misses: CacheMissTracker = field(default_factory=CacheMissTracker)
     """How reliable the provider's cache is."""
     call_count: int = 0
-    """Number of calls so far."""
-    withdrawn_replies: int = 0
-    """Number of replies that were undone since the last request. A program that adds them again
-    from a list has not called the model again."""
+    """Number of calls so far, without imported ones."""
     last_usage: Usage | None = None
     """Usage of the last call that reported any."""
     total_usage: Usage = field(default_factory=lambda: Usage(input=0))
@@ -413,8 +415,9 @@ class Accounting:
     """Position of the last call until its outcome is known."""
     overflow_was_counted: bool = False
     """True if the last call was refused for its length and its input was counted."""
-    overflow_without_numbers: bool = False
-    """True if it was refused for its length, without a count and without a limit."""
+    refused_version: int = -1
+    """The `prefix_version` of the last call's request if that was refused for its length without a
+    count and without a limit; else -1. Calls that fail for another reason do not change it."""
     rejection: ProviderRejection = field(default_factory=ProviderRejection)
     """The last call, if its provider rejected the content."""
     started_tool_keys: list[str] = field(default_factory=list[str])
@@ -428,15 +431,21 @@ class Accounting:
     refusal_is_doubted: bool = False
     """True if a refusal without numbers was so small that it taught no limit."""
 
+    @property
+    def overflow_without_numbers(self) -> bool:
+        """Whether the last call was refused for its length, without a count and a limit."""
+        return self.refused_version >= 0
+
     def record_call(
         self, event: Event, call: ModelCall, settings: Settings, message_tokens: int
     ) -> None:
-        """Record a call that is made, with our estimate of its messages."""
-        if not call.hash and self.withdrawn_replies:  # it was made, and counted, before the undoing
-            self.withdrawn_replies -= 1
-        else:
-            self.call_count += 1
-            self.withdrawn_replies = 0
+        """Record a call that is made or was imported, with our estimate of its messages."""
+        if call.imported:
+            # It ended well, elsewhere: what the last call was refused for no longer holds.
+            self.rejection = ProviderRejection()
+            self.overflow_was_counted = False
+            self.refused_version = -1
+        self.call_count += not call.imported
         self.cache_misses.record_call(
             self._expected_cache_read_tokens(event.at, settings),
             self._explain_cold_cache(event.at, settings),
@@ -446,7 +455,7 @@ class Accounting:
         self.cache_is_cold = False
         self.sent_through_seq = call.position
         self.version_at_last_call = self.prefix_version
-        self.open_call_seq = event.seq
+        self.open_call_seq = None if call.imported else event.seq
         self.last_estimate = RequestEstimate(message_tokens, call.tokens, call.media)
 
     def change_last_call(self, change: Callable[[Event], Event]) -> None:
@@ -490,15 +499,14 @@ class Accounting:
         if overflow or not error:
             # An error that has nothing to do with the length does not undo what a refusal taught.
             self.overflow_was_counted = is_plausible
-            self.overflow_without_numbers = (
-                overflow and input_tokens is None and not isinstance(limit, int)
-            )
+            has_numbers = input_tokens is not None or isinstance(limit, int)
+            self.refused_version = self.version_at_last_call if overflow and not has_numbers else -1
             if self.overflow_without_numbers:
                 self._learn_limit_from_refusal(settings, str(error.get("message", "")))
         if usage is not None and usage.input > 0:
             self._record_usage(usage, outcome, settings, counter)
         elif isinstance(input_tokens, int) and is_plausible:
-            self._calibrate(input_tokens)
+            self._calibrate(input_tokens, _count_uncertain_tokens(settings, counter))
 
     def record_turn_state(self, change: TurnProgressRecord) -> None:
         """Record a turn's claim, or the start of a tool."""
@@ -608,8 +616,7 @@ class Accounting:
             return False
         shares = _MIN_COUNTED_SHARE_BY_COUNTER
         least = next((share for name, share in shares if counter.name.startswith(name)), 0.3)
-        overhead = tools_overhead_tokens(counter) if settings.tools else 0
-        return reported_tokens < least * (estimate - overhead)
+        return reported_tokens < least * (estimate - _count_uncertain_tokens(settings, counter))
 
     def to_state(self) -> dict[str, Any]:
         """Return the state for a snapshot, under the stored keys."""
@@ -620,7 +627,6 @@ class Accounting:
             "epoch": self.epoch,
             "sent": self.sent_through_seq,
             "calls": self.call_count,
-            "withdrawn": self.withdrawn_replies,
             "cold": self.cache_is_cold,
             "learned_limit": self.learned_limit,
             "ratio": self.last_call_ratio,
@@ -639,7 +645,7 @@ class Accounting:
             "used": asdict(self.total_usage),
             "summaries": self.summary_stats.to_json(),
             "rejection": self.rejection,
-            "refused": self.overflow_without_numbers,
+            "refused": self.refused_version,
             "carried": self.carried_usage,
             "disbelieved": self.disbelieved_input,
             "request_limits": self.learned_request_limits,
@@ -670,7 +676,6 @@ class Accounting:
             cache_is_cold=state["cold"],
             cache_misses=CacheMissTracker.from_state(state),
             call_count=state["calls"],
-            withdrawn_replies=state["withdrawn"],
             last_usage=None if usage is None else Usage(**usage),
             total_usage=Usage(**state["used"]),
             total_cost_usd=state["paid"][0],
@@ -683,7 +688,7 @@ class Accounting:
             version_at_last_call=state["call_version"],
             open_call_seq=state["awaiting"],
             overflow_was_counted=state["overflowed"],
-            overflow_without_numbers=state["refused"],
+            refused_version=state["refused"],
             rejection=ProviderRejection(*state["rejection"]),
             started_tool_keys=state["started"],
             summary_stats=SummaryAttemptStats.from_json(state["summaries"]),
@@ -709,7 +714,11 @@ class Accounting:
             # Twice in a row is no accident, so that what the calls before taught is wrong as well.
             self.usage_anchor = self.carried_usage = None
             self.reset_calibration()
-        is_calibration = input_tokens > 0 and not too_high and self._calibrate(input_tokens)
+        is_calibration = (
+            input_tokens > 0
+            and not too_high
+            and self._calibrate(input_tokens, _count_uncertain_tokens(settings, counter))
+        )
         self.disbelieved_input = 0 if is_calibration else usage.input
 
     def _add_to_totals(self, usage: Usage, settings: Settings) -> None:
@@ -720,10 +729,10 @@ class Accounting:
             self.total_cost_usd += cost
             self.costed_calls += 1
 
-    def _calibrate(self, reported_tokens: int) -> bool:
+    def _calibrate(self, reported_tokens: int, uncertain_tokens: int) -> bool:
         """Learn from the count of the last call. Return False if the count cannot be true."""
         pending = self.last_estimate
-        if not self._is_believable(reported_tokens):
+        if not self._is_believable(reported_tokens, uncertain_tokens):
             return False
         if pending.total_tokens > 0:
             if not pending.media_tokens:
@@ -770,18 +779,19 @@ class Accounting:
             reported_tokens > usual + MAX_HIDDEN_GROWTH_TOKENS
         )
 
-    def _is_believable(self, reported_tokens: int) -> bool:
+    def _is_believable(self, reported_tokens: int, uncertain_tokens: int) -> bool:
         """Whether a count may be that of the whole request.
 
         A partial count, for example without cached tokens, must not lower the bound. Pictures may
-        cost far less than our estimate.
+        cost far less than our estimate, and so may a short request, most of which is framing.
         """
         pending = self.last_estimate
         anchor = self.usage_anchor
-        text = pending.total_tokens - pending.media_tokens
+        text = pending.total_tokens - pending.media_tokens - uncertain_tokens
         is_prefix_new = self.version_at_last_call != self.prefix_version
         if anchor is None or anchor.had_volatile or is_prefix_new:
-            return reported_tokens >= MIN_BELIEVED_USAGE_RATIO * text
+            is_short = text <= CALIBRATION_PRIOR_TOKENS
+            return is_short or reported_tokens >= MIN_BELIEVED_USAGE_RATIO * text
         least = MIN_PREFIX_USAGE_RATIO * anchor.reported_tokens
         return reported_tokens >= min(text, max(MIN_BELIEVED_USAGE_RATIO * text, least))
 

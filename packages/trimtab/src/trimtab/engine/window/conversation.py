@@ -62,6 +62,7 @@ from trimtab.engine.window.structure import (
     has_signed_thinking,
     pair_calls_with_results,
 )
+from trimtab.engine.window.todo_list import TodoCall, find_todo_calls
 from trimtab.engine.window.user_words import (
     CompactionUserWords,
     SaidMessage,
@@ -113,6 +114,8 @@ class Conversation:
         """Values that other modules keep with the fold. All of them can be computed again."""
         self.groups_hidden_by: dict[int, list[Group]] = {}
         """By position of one of the newest edits: the groups that it hid."""
+        self.summaries_replaced_by: dict[int, Edit] = {}
+        """By position of one of the newest summaries: the summary that it continues."""
         self.entries: dict[int, Entry] = {}
         """All messages in memory, by position."""
         self.rounds: list[Round] = []
@@ -168,6 +171,9 @@ class Conversation:
         """Names of the tools that were called, including calls that left memory."""
         self.loading_groups: dict[str, list[Group]] = {}
         """By the name of a tool: the groups that loaded it, oldest first."""
+        self.todo_calls: tuple[TodoCall, ...] = ()
+        """The calls that say what the agent's todo list is: the newest whole list, and the changes
+        since then."""
 
     # Reading
 
@@ -249,6 +255,7 @@ class Conversation:
         twin = copy(self)
         twin.derived_cache = {}
         twin.groups_hidden_by = {}
+        twin.summaries_replaced_by = {}
         twin.groups = [copy_group(group) for group in self.groups]
         twin.rounds = [round for group in twin.groups for round in group.rounds]
         twin.entries = {entry.seq: entry for round in twin.rounds for entry in round.entries}
@@ -328,6 +335,7 @@ class Conversation:
         """Hide the groups that a drop or a summary covers, except those that must stay."""
         if len(self.groups_hidden_by) >= MAX_REMEMBERED_HIDINGS:
             self.groups_hidden_by.clear()
+            self.summaries_replaced_by.clear()
         for group in self.visible_groups_between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
             is_spared = any(group.first <= place <= group.last for place in edit.spares)
@@ -335,6 +343,8 @@ class Conversation:
                 self.hide_group(seq, edit, group)
                 self.groups_hidden_by.setdefault(seq, []).append(group)
         if edit.op == "summarise":
+            if self.summary is not None:
+                self.summaries_replaced_by[seq] = self.summary
             self.summary = edit
             self.summary_seq = seq
         if edit.listed or edit.relists:
@@ -597,6 +607,8 @@ class Conversation:
             self.turn_results.append(result.key)
             if group.hidden is None:
                 self.results[result.key] = result
+        if answers and not round.unanswered_calls:
+            self.todo_calls = find_todo_calls(self.todo_calls, round)
         if message.role == "user" and spoken and self._begins_turn(message):
             self._begin_turn(entry)
         return entry

@@ -70,6 +70,63 @@ def match_prefix_and_rewind_point(
     return count, None
 
 
+def find_repeated_message(window: Window, message: Message, *, call_seq: int) -> int | None:
+    """Return the position of the message that this one repeats in any form; None if it is new.
+
+    Programs that follow an SDK's tutorial add a reply, and then its text or its calls once more as
+    a dict. A user may say the same twice. `call_seq` is the position of the call that waits for its
+    reply, or 0: a reply to it is new.
+    """
+    if message.role == "assistant":
+        newest_reply = window.entries.get(window.conversation.last_assistant_seq)
+        if newest_reply is not None and newest_reply.seq > call_seq:
+            return _find_repeated_reply(newest_reply, window, message)
+    elif message.results and len(message.results) == len(message.parts):
+        seqs = [_find_repeated_result(window, result, message) for result in message.results]
+        return seqs[0] if all(seqs) else None
+    return None
+
+
+def _find_repeated_reply(newest_reply: Entry, window: Window, message: Message) -> int | None:
+    newest_round = window.conversation.rounds[-1]
+    if newest_reply.round is not newest_round:
+        return None
+    if message.calls:
+        ids = {call.id for call in message.calls}
+        known_ids = {call.id for call in newest_round.calls}
+        is_open = any(newest_round.find_unanswered_call(call_id) for call_id in ids)
+        # Some servers number the calls of each reply anew. If requests are made here, a new reply
+        # has a call that waits for it.
+        is_answered = window.accounting.call_count and is_same_message(
+            newest_reply.message, message
+        )
+        return newest_reply.seq if ids <= known_ids and (is_open or is_answered) else None
+    if newest_round.entries[-1] is not newest_reply:
+        return None
+    origins = {newest_reply.message.origin, message.origin}
+    known_parts = _comparable_parts(newest_reply.message)
+    is_part_of_it = all(
+        any(_is_same_part(known, part, origins) for known in known_parts)
+        for part in _comparable_parts(message)
+    )
+    return newest_reply.seq if is_part_of_it else None
+
+
+def _find_repeated_result(window: Window, result: ToolResult, message: Message) -> int | None:
+    """Return the position of an equal result that the newest call with this id already has."""
+    for round in reversed(window.conversation.rounds):
+        for pair in reversed(round.calls):
+            if pair.id != result.call_id:
+                continue
+            if pair.result is None:
+                return None
+            recorded = pair.result.entry.message
+            part = recorded.parts[pair.result.part]
+            is_same = _is_same_part(part, result, {recorded.origin, message.origin})
+            return pair.result.seq if is_same else None
+    return None
+
+
 def list_entries_after(window: Window, seq: int) -> list[Entry]:
     """Return the messages after a position, oldest first, without reading older ones."""
     newer = takewhile(lambda entry: entry.seq > seq, reversed(window.entries.values()))

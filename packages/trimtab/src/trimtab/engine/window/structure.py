@@ -76,6 +76,8 @@ class CallResultPair:
     """The id as it is sent: unique in the session."""
     name: str
     """The tool's name."""
+    arguments: str
+    """The JSON text of its arguments, as the model wrote it."""
     result: ToolResultView | None = None
     """The result that answers the call."""
 
@@ -100,6 +102,12 @@ class ToolResultView:
     @property
     def key(self) -> tuple[int, int]:
         return (self.entry.seq, self.part)
+
+    @property
+    def arguments(self) -> str:
+        """The JSON text of the arguments of the call. Do not look for the call by its id: some
+        servers number the calls of each reply anew."""
+        return self.call.arguments
 
     @property
     def handle(self) -> str:
@@ -347,7 +355,12 @@ def pair_calls_with_results(
     for index, part in enumerate(entry.message.parts):
         if type(part) is ToolCall and entry.message.role == "assistant":
             round.calls.append(
-                CallResultPair(id=part.id, wire_id=make_unique_id(part.id), name=part.name)
+                CallResultPair(
+                    id=part.id,
+                    wire_id=make_unique_id(part.id),
+                    name=part.name,
+                    arguments=part.arguments,
+                )
             )
             round.unanswered_calls += 1
         elif type(part) is not ToolResult:

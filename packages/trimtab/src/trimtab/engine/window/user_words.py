@@ -3,6 +3,9 @@
 The list comes before the summary. It consists of blocks, one for each compaction. A later block
 does not change earlier ones, so a provider's cache still holds them. An entry names a message and
 how much of it is kept. The text itself is never copied, so an erasure finds it in one place.
+
+Each item begins with the label of its message, and all its further lines are indented. So a text
+that a user has pasted cannot add an item.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from trimtab.engine.log.event import (
 from trimtab.engine.log.message import Media, Message, Part, Text
 from trimtab.engine.log.text_cuts import add_recall_handle
 from trimtab.engine.text.client_text import is_wholly_client_generated
+from trimtab.engine.text.quoting import count_further_lines, indent_further_lines, indent_lines
 from trimtab.engine.tokens.counter import (
     MESSAGE_OVERHEAD_TOKENS,
     TokenCounter,
@@ -46,6 +50,8 @@ USER_WORDS_HEADER = "[The user's earlier messages, word for word]"
 """The header of each block."""
 LABEL_TOKENS = 8
 """Tokens of the label and the line end of an item, about."""
+LINES_PER_INDENTATION_TOKEN = 2
+"""The indentation of this many lines is one token, about: most of it merges with the words."""
 SHORT_ITEM_SIZE = Size(bytes=40, tokens=16)
 """Size of an item without text, about: the handle of a picture, or a reference to another item."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - it stands for UTC
@@ -318,7 +324,7 @@ class UserWordsList:
 
         Skip a text that was masked because a provider rejected it.
         """
-        if entry.message.role != "user":
+        if entry.message.speaker != "user":
             return []
         items: list[UserWordsItem] = []
         for part, content in enumerate(entry.message.parts):
@@ -425,7 +431,7 @@ def make_said_message(entry: Entry) -> SaidMessage:
 
 def has_user_words(entry: Entry) -> bool:
     """Whether a message contains words of a user."""
-    return entry.message.role == "user" and any(map(is_nonblank_part, entry.message.parts))
+    return entry.message.speaker == "user" and any(map(is_nonblank_part, entry.message.parts))
 
 
 def is_nonblank_part(part: Part) -> bool:
@@ -459,13 +465,14 @@ def make_user_words_item(said: SaidMessage | Entry, seq: int, part: int) -> User
     if content.text == ERASED_PLACEHOLDER:
         return None
     size = said.sizes[part]
+    further_lines = count_further_lines(content.text)
     return UserWordsItem(
         listed_part=place,
         text=content.text,
         is_from_client=is_wholly_client_generated(content.text),
         tokens=size.tokens,
-        listed_tokens=size.tokens + LABEL_TOKENS,
-        listed_bytes=size.bytes + SHORT_ITEM_SIZE.bytes,
+        listed_tokens=size.tokens + LABEL_TOKENS + further_lines // LINES_PER_INDENTATION_TOKEN,
+        listed_bytes=size.bytes + SHORT_ITEM_SIZE.bytes + further_lines,
         said_at=said.at,
     )
 
@@ -617,13 +624,13 @@ def render_user_words_block(
         words = _render_listed_part(
             reference, said_messages[place.seq].message, recall_hint=recall_hint
         )
-        if words is not None:
-            name = (
-                ""
-                if place.seq == last
-                else f"{_format_message_label(place.seq, recall_hint=recall_hint)} "
-            )
-            lines.append(f"{name}{words}")
+        if words is None:
+            continue
+        if place.seq == last:
+            lines.append(indent_lines(words))
+        else:
+            label = _format_message_label(place.seq, recall_hint=recall_hint)
+            lines.append(f"{label} {indent_further_lines(words)}")
             last = place.seq
     omission_lines = (
         [_format_omitted_line(block.left_out, recall_hint=recall_hint)]

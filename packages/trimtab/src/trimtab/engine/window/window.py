@@ -404,10 +404,6 @@ class Window:
 
     def _fold_rewind(self, event: Event, body: Rewind) -> None:
         self.base.record(event)
-        self.accounting.withdrawn_replies += sum(
-            entry.seq > body.to and entry.message.role == "assistant"
-            for entry in self.entries.values()
-        )
         self._refold()
         self.base.rewinds.append((self.seq, body.to))
         self.accounting.sent_through_seq = min(self.accounting.sent_through_seq, body.to)

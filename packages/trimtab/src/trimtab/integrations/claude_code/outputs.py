@@ -94,7 +94,7 @@ def _cut_texts(
 ) -> tuple[Any, dict[str, str]] | None:
     """Cut the texts of an output, so that all of them together fit."""
     from trimtab.engine.tokens.piecewise import make_piecewise_count
-    from trimtab.shorten import shorten_by_count
+    from trimtab.shortening import shorten_by_count
 
     count = make_piecewise_count(TOKENIZER_FAMILY)
     sizes = {place: count(text) for place, text in texts.items()}

@@ -6,6 +6,7 @@ A log may be damaged or hostile: what cannot be read is skipped and told, never 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 import zlib
@@ -24,6 +25,11 @@ MAX_LINE_CHARS = 64_000_000
 """Maximum length of a line. A longer one is skipped; a picture of 5 MB takes a tenth of it."""
 MAX_DOCUMENT_BYTES = 512_000_000
 """Maximum size of a JSON file that is read at once."""
+MAX_INFLATION = 100
+"""An archive may become this many times its size. Logs become ten to thirty times theirs."""
+MIN_INFLATED_BYTES = 16_000_000
+"""A small archive may become this large in any case."""
+INFLATED_PIECE_BYTES = 1_000_000
 MAX_USAGE_TOKENS = 1_000_000_000
 """Larger counts are not believed."""
 READ_ERRORS = (
@@ -176,11 +182,38 @@ def format_value_error(error: Exception) -> str:
     return f": {error}" if isinstance(error, ValueError) else ""
 
 
+class _BoundedGzipFile(gzip.GzipFile):
+    """An archive that does not become much larger than its file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
+        self._max_bytes = max(MIN_INFLATED_BYTES, MAX_INFLATION * path.stat().st_size)
+
+    def read1(self, size: int = -1) -> bytes:
+        data = super().read1(size)
+        if self.tell() > self._max_bytes:
+            raise UnreadableRecording(
+                self._path,
+                1,
+                f"expected at most {self._max_bytes:,} bytes in the archive, {MAX_INFLATION} times "
+                "its size; if it is yours, unpack it first",
+            )
+        return data
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size >= 0:
+            return self.read1(size)
+        pieces = iter(lambda: self.read1(INFLATED_PIECE_BYTES), b"")
+        return b"".join(pieces)
+
+
 def _open(path: Path) -> IO[str]:
     with path.open("rb") as file:
         is_gzip = file.read(2) == _GZIP
     if is_gzip:
-        return cast("IO[str]", gzip.open(path, "rt", encoding="utf-8", errors="replace"))
+        archive = cast("Any", _BoundedGzipFile(path))
+        return io.TextIOWrapper(archive, encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")
 
 

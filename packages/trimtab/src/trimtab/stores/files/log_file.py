@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from trimtab.engine.log.event import check_event_version
 from trimtab.errors import LogDamaged
-from trimtab.stores.files.disk import open_private_file, write_all_at
+from trimtab.stores.files.disk import open_private_file, read_at, write_all_at
 
 LOG_FILE = "events.jsonl"
 END_FILE = "events.end"
@@ -143,6 +143,10 @@ class LogView:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._log.close()
 
     def read_lines(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
@@ -249,7 +253,7 @@ class LogView:
         """Return the offset of the line that contains a byte."""
         while offset > 0:
             start = max(offset - _BLOCK_BYTES, 0)
-            newline = os.pread(self._log.fileno(), offset - start, start).rfind(b"\n")
+            newline = read_at(self._log.fileno(), offset - start, start).rfind(b"\n")
             if newline >= 0:
                 return start + newline + 1
             offset = start

@@ -16,6 +16,7 @@ from trimtab.stores.files.disk import (
     UNFINISHED_SUFFIX,
     fsync_folder,
     open_private_file,
+    replace_file,
     write_file_atomically,
 )
 from trimtab.stores.files.event_lines import (
@@ -69,7 +70,8 @@ def replace_log_file(
     times = view.path.stat()
     os.utime(unfinished, ns=(times.st_atime_ns, times.st_mtime_ns))
     (folder / END_FILE).unlink(missing_ok=True)
-    unfinished.replace(view.path)
+    view.close()  # Windows does not replace an open file
+    replace_file(unfinished, view.path)
     if fsync:
         fsync_folder(folder)
     return key_lost

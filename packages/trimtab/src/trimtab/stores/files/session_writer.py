@@ -19,9 +19,11 @@ from trimtab.errors import (
     StoreUnavailable,
 )
 from trimtab.stores.files.disk import (
+    OPEN_FLAGS,
     fsync_folder,
     make_private_folder,
     open_private_file,
+    read_at,
     session_to_folder_name,
     translate_write_errors,
     write_all_at,
@@ -268,9 +270,9 @@ class SessionWriter:
     def _cut(self, view: LogView) -> None:
         """Move the bytes after the last whole batch to another file. They were never
         acknowledged."""
-        fd = os.open(view.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(view.path, os.O_RDWR | OPEN_FLAGS)
         try:
-            torn = os.pread(fd, view.size - view.end, view.end)
+            torn = read_at(fd, view.size - view.end, view.end)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             with os.fdopen(
                 open_private_file(self._folder / TORN_WRITES_FILE, flags), "ab"

@@ -13,6 +13,7 @@ from typing import Any
 
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.files.disk import make_private_folder, translate_write_errors
+from trimtab.stores.forks import keep_unused, leave_at_fork
 from trimtab.stores.named_queries import split_named_queries
 from trimtab.stores.spending import CallReservation, CostCeilings, refuse_above_ceiling
 
@@ -37,6 +38,7 @@ class SqliteSpendingLedger:
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._last_day = ""
+        leave_at_fork(self)
 
     async def reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
         return await asyncio.to_thread(self._reserve, call, ceilings)
@@ -61,6 +63,13 @@ class SqliteSpendingLedger:
             if self._connection is not None and self._path is not None:
                 self._connection.close()
                 self._connection = None
+
+    def leave_to_parent(self) -> None:
+        """Begin without the connection and the lock of the parent process."""
+        self._lock = threading.Lock()
+        if self._path is not None:
+            keep_unused(self._connection)
+            self._connection = None
 
     def _reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
         tenant = [call.day, call.agent, call.tenant]

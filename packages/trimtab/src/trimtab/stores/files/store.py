@@ -30,9 +30,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 from uuid import uuid4
-from weakref import WeakValueDictionary
 
 from trimtab.engine.log.event import Event
 from trimtab.engine.recall.search import Query
@@ -43,14 +42,17 @@ from trimtab.errors import (
     PositionTaken,
     SessionLockedByOtherProcess,
     SessionNotFound,
+    StoreClosed,
     StoreError,
     UnreleasedLogError,
 )
 from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import (
+    HAS_POSIX_FILES,
     folder_name_to_session,
     fsync_folder,
     make_private_folder,
+    resolve_folder,
     restrict_folder_tree_to_owner,
     session_to_folder_name,
     translate_read_errors,
@@ -70,6 +72,8 @@ from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
 from trimtab.stores.files.snapshots import find_newest_snapshot
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.stores.files.subject_search import may_have_subject
+from trimtab.stores.forks import keep_unused, leave_at_fork, refuse_pickling
+from trimtab.stores.shared_lock import SharedByName, SharedLock
 from trimtab.stores.spending import SpendingLedger
 from trimtab.stores.turn_queue import TurnQueue
 
@@ -92,7 +96,7 @@ _logger = logging.getLogger(__name__)
 class _SessionGate:
     """Decides which caller in this process may write to a session next."""
 
-    queue: asyncio.Lock = field(default_factory=asyncio.Lock)
+    queue: SharedLock = field(default_factory=SharedLock)
     """Coroutines wait here, not in a thread."""
     working: threading.Lock = field(default_factory=threading.Lock)
     """Held by a write. If its coroutine is cancelled, the write continues in its thread until it is
@@ -103,21 +107,23 @@ class FileStore:
     """A store of logs in folders, for one writing process for each session.
 
     Args:
-        root: The folder of all sessions.
+        root: The folder of all sessions. `~` is the user's home.
         fsync: If False, the operating system decides when a write reaches the disk. Then a crash of
             the process loses nothing, but a crash of the machine loses the last seconds.
     """
 
     def __init__(self, root: Path | str, *, fsync: bool = True) -> None:
-        self._root = Path(root)
+        self._root = resolve_folder(root)
         self._fsync = fsync
-        self._gates: WeakValueDictionary[str, _SessionGate] = WeakValueDictionary()
+        self._gates = SharedByName(_SessionGate)
         self._writers: dict[str, tuple[_SessionGate, SessionWriter]] = {}
         self._spending = SqliteSpendingLedger(self._root / SPENDING_FOLDER / "spending.sqlite3")
         self._turns = TurnQueue()
-        self._closed = False
+        self._is_private = False
         """Whether the root folder was checked, and closed to other users if the store may do
         that."""
+        self._is_closed = False
+        leave_at_fork(self)
 
     @property
     def root(self) -> Path:
@@ -136,6 +142,10 @@ class FileStore:
         with contextlib.suppress(SessionNotFound):
             return await self._look(session, lambda view: view.last.epoch)
         return 0
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled."""
+        refuse_pickling("FileStore")
 
     async def __aenter__(self) -> Self:
         """Return the store. It is closed at the end of the block."""
@@ -175,6 +185,8 @@ class FileStore:
         self, session: str, spans: Sequence[PositionSpan]
     ) -> Callable[[LogView], tuple[list[Event], list[PositionSpan]]]:
         upto = self._upto(session)
+        if upto == 0:
+            raise SessionNotFound(session)
         return lambda view: read_event_chunk(view, spans, upto)
 
     async def position(self, session: str) -> int:
@@ -182,9 +194,12 @@ class FileStore:
         upto = self._upto(session)
         if upto is not None:
             return upto
+        position = 0
         with contextlib.suppress(SessionNotFound):
-            return await self._look(session, lambda view: view.last.seq)
-        return 0
+            position = await self._look(session, lambda view: view.last.seq)
+        # A writer that has come meanwhile may not have acknowledged yet what is there.
+        upto = self._upto(session)
+        return position if upto is None else min(position, upto)
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
         """Return the newest snapshot; see `Store.snapshot`."""
@@ -306,11 +321,11 @@ class FileStore:
 
     def _close_root(self) -> None:
         """Close the root folder to other users, unless it also contains files of others."""
-        if self._closed:
+        if self._is_private:
             return
         if not self._root.exists() or all(map(_is_store_folder, self._root.iterdir())):
             make_private_folder(self._root)
-        self._closed = True
+        self._is_private = True
 
     async def held_by(self, session: str) -> str | None:
         """Return the id of another process that writes to the session; None if there is none."""
@@ -341,10 +356,17 @@ class FileStore:
             await self._in_turn(session, lambda: self._release(session))
 
     async def close(self) -> None:
-        """Release the locks of all sessions."""
+        """Release the locks of all sessions. After that, nothing can be written."""
+        self._is_closed = True
         for session in list(self._writers):
             await self._in_turn(session, partial(self._release, session))
         await asyncio.to_thread(self._spending.close)
+
+    def leave_to_parent(self) -> None:
+        """Begin like the store of another process: the locks are those of the parent."""
+        keep_unused(self._writers)
+        self._gates = SharedByName(_SessionGate)
+        self._writers = {}
 
     def _folder(self, session: str) -> Path:
         return self._root / session_to_folder_name(session)
@@ -360,7 +382,7 @@ class FileStore:
 
     async def _in_turn(self, session: str, step: Callable[[], T]) -> T:
         """Run a step that writes, one at a time for each session."""
-        gate = self._gates.setdefault(session, _SessionGate())
+        gate = self._gates.get_or_create(session)
 
         def work() -> T:
             with gate.working:
@@ -371,12 +393,14 @@ class FileStore:
 
     def _writer(self, session: str) -> SessionWriter:
         if session not in self._writers:
+            if self._is_closed:
+                raise StoreClosed
             with translate_write_errors(self._root):
                 self._close_root()
             writer = SessionWriter(self._root, session, fsync=self._fsync)
             self._empty_deleted()
             # The gate lives as long as its writer: two gates for one session would be none.
-            self._writers[session] = (self._gates[session], writer)
+            self._writers[session] = (self._gates.get_or_create(session), writer)
         return self._writers[session][1]
 
     def _known_writer(self, session: str) -> SessionWriter:
@@ -401,6 +425,9 @@ class FileStore:
                 self._forget(session)
                 make_private_folder(self._root / _DELETED_FOLDER)
                 trash = self._root / _DELETED_FOLDER / uuid4().hex
+                if not HAS_POSIX_FILES:
+                    self._release(session)
+                    lock = lock and lock.release()
                 self._folder(session).rename(trash)
                 if self._fsync:
                     fsync_folder(self._root)

@@ -28,14 +28,13 @@ from trimtab.stores.postgres.event_rows import (
     needs_only_event_row,
 )
 from trimtab.stores.postgres.log_reader import FetchRows
-from trimtab.stores.postgres.moves import CLOSED_EPOCH, compute_tenant_uuid, find_move_refusal
 from trimtab.stores.postgres.queries import (
     QUERIES,
     build_query_per_partition,
     expand_values_placeholder,
 )
 
-ANY_EPOCH = CLOSED_EPOCH - 1
+ANY_EPOCH = 2**63 - 1
 """The epoch of a writer that owns no turn."""
 
 APPEND_ONE_SQL = build_query_per_partition(QUERIES["append_one"])
@@ -84,11 +83,7 @@ def build_append_statement(
     parameters = [key, *build_event_parameters(batch), limit, before]
     if first == 1:
         batch.active_at = events[-1].at
-        session_columns = [
-            escape_for_text_column(session),
-            clamp_timestamp(events[0].at),
-            compute_tenant_uuid(session),
-        ]
+        session_columns = [escape_for_text_column(session), clamp_timestamp(events[0].at)]
         return APPEND_FIRST_SQL[part], [
             *parameters,
             *build_blob_and_call_parameters(batch),
@@ -120,10 +115,6 @@ async def find_append_refusal(
     newest, position = rows[0] if rows else (0, 0)
     if epoch is not None and epoch < newest:
         return StaleOwner(session, epoch, newest)
-    if newest == CLOSED_EPOCH or (not rows and events and events[0].seq == 1):
-        refusal = await find_move_refusal(fetch, session)
-        if refusal is not None:
-            return refusal
     if events and position != events[0].seq - 1:
         return PositionTaken(session, events[0].seq, position)
     return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from psycopg import Error, ProgrammingError, errors
 from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
 
 from trimtab.errors import (
     DatabaseNotMigrated,
+    StoreClosed,
     StoreError,
     StoreFull,
     StoreNotWritable,
@@ -59,6 +60,8 @@ def translate_psycopg_error(
             return StoreNotWritable(
                 f"{database_label} refuses this user ({why}); grant the user the missing privileges"
             )
+        case PoolClosed():  # the pool of the application
+            return StoreClosed()
         case PoolTimeout():
             return StoreUnavailable(
                 f"{database_label} gave no connection ({why}); check that the server runs "

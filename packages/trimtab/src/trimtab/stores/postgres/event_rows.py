@@ -128,7 +128,9 @@ def _hash_subject(session: str, event: Event) -> int | None:
 def needs_only_event_row(event: Event) -> bool:
     """Whether an event needs no other row than its own, apart from large texts."""
     match event.body:
-        case ModelCall() | CallOutcome() | Fork() | Settings():
+        case ModelCall(imported=imported):
+            return imported
+        case CallOutcome() | Fork() | Settings():
             return False
         case SummaryAttempt(calls=calls):
             return not calls
@@ -153,7 +155,7 @@ def build_append_batch(session: str, events: Sequence[Event]) -> AppendBatch:
 
 def _add_derived_rows(batch: AppendBatch, event: Event) -> None:
     match event.body:
-        case ModelCall() as call:
+        case ModelCall(imported=False) as call:
             batch.calls[event.seq] = ModelCallRow(
                 seq=event.seq, bytes=call.bytes, at=event.at, model=batch.model
             )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from psycopg import AsyncConnection, errors
 from psycopg.types.numeric import Float8, Int8
@@ -31,8 +31,9 @@ from trimtab.engine.recall.search import (
     score_text,
 )
 from trimtab.engine.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
-from trimtab.errors import SessionMoved, SessionNotFound, StoreUnavailable
+from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PoolUsage, PositionSpan, SessionListEntry
+from trimtab.stores.forks import refuse_pickling
 from trimtab.stores.postgres.append import (
     build_append_statement,
     find_append_refusal,
@@ -49,7 +50,6 @@ from trimtab.stores.postgres.escaping import unescape_from_text_column as name_o
 from trimtab.stores.postgres.fulltext import build_word_and_prefix_tsqueries
 from trimtab.stores.postgres.log_reader import read_events
 from trimtab.stores.postgres.log_rewriter import LogRewriter, write_search_index_rows
-from trimtab.stores.postgres.moves import CLOSED_EPOCH, find_move_refusal
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.spending import PostgresSpendingLedger
 from trimtab.stores.postgres.turn_locks import TurnLocks
@@ -87,18 +87,16 @@ class PostgresStore:
         cls,
         database: str | AsyncConnectionPool[Any],
         *,
-        min_size: int = 1,
         max_size: int = 16,
         wait: float = 10.0,
     ) -> PostgresStore:
-        """Open a pool of connections to a migrated database, or share the pool of an application.
+        """Connect to a migrated database, or share the pool of an application.
 
         The turns that the store holds need one more connection.
 
         Args:
             database: The address of the database: a URI, or `host=… dbname=…`. Or an open pool,
                 which the store does not close. The other arguments are then of no use.
-            min_size: Minimum number of connections.
             max_size: Maximum number of connections.
             wait: Seconds that a call waits for a connection before it fails.
 
@@ -110,9 +108,7 @@ class PostgresStore:
         """
         if isinstance(database, AsyncConnectionPool):
             return cls(await SharedConnectionPool.share(database))
-        return cls(
-            await ConnectionPool.open(database, min_size=min_size, max_size=max_size, wait=wait)
-        )
+        return cls(await ConnectionPool.open(database, max_size=max_size, wait=wait))
 
     def pool_usage(self) -> PoolUsage:
         """Return the current state of its connections."""
@@ -121,6 +117,10 @@ class PostgresStore:
     def spending_ledger(self) -> SpendingLedger:
         """Return the ledger of the costs of model calls."""
         return PostgresSpendingLedger(self._connections)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled."""
+        refuse_pickling("PostgresStore")
 
     async def __aenter__(self) -> Self:
         """Return the store. It is closed at the end of the block."""
@@ -187,7 +187,7 @@ class PostgresStore:
         """Keep a snapshot; see `Store.checkpoint`."""
         key = compute_session_uuid(session)
         body = json.dumps(snapshot_to_json(snapshot), separators=(",", ":"), allow_nan=False)
-        async with self._writing(session) as connection:
+        async with self._writing() as connection:
             cursor = await connection.execute(QUERIES["lock_for_checkpoint"], [key])
             row = await cursor.fetchone()
             if row is None:
@@ -238,13 +238,13 @@ class PostgresStore:
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
         """Append and replace events, all or none; see `Store.rewrite`."""
-        async with self._writing(session) as connection:
+        async with self._writing() as connection:
             await LogRewriter(connection, session).rewrite(events, change)
 
     async def delete(self, session: str) -> None:
         """Remove a session and everything that was made from it."""
         key = compute_session_uuid(session)
-        async with self._writing(session) as connection:
+        async with self._writing() as connection:
             # First, and with its key: appends hold a share of it, so none lands behind our back.
             cursor = await connection.execute(QUERIES["delete_session"], [key])
             if not cursor.rowcount:
@@ -310,32 +310,14 @@ class PostgresStore:
         await self._connections.close()
 
     async def _standing(self, session: str) -> tuple[int | None, int] | None:
-        """Return the newest claim and the last position. None if there is no such session.
-
-        Raises `SessionMoved` if it is not served here.
-        """
-        for _ in range(2):  # a move that was not finished is undone
-            rows = await self._fetch(QUERIES["position"], [compute_session_uuid(session)])
-            if rows and rows[0][0] != CLOSED_EPOCH:
-                return rows[0]
-            refusal = await find_move_refusal(self._fetch, session)
-            if refusal is not None:
-                raise refusal
-            if not rows:
-                return None
-        raise SessionMoved(session, None)
+        """Return the newest claim and the last position. None if there is no such session."""
+        rows = await self._fetch(QUERIES["position"], [compute_session_uuid(session)])
+        return rows[0] if rows else None
 
     @asynccontextmanager
-    async def _writing(self, session: str) -> AsyncGenerator[AsyncConnection]:
-        """Begin a transaction on a session. If it is not there, find out whether it was moved."""
-        try:
-            async with self._connections.borrow() as connection, connection.transaction():
-                yield connection
-        except SessionNotFound:
-            standing = await self._standing(session)
-            if standing is not None and standing[0] is not None:
-                raise SessionMoved(session, None) from None
-            raise
+    async def _writing(self) -> AsyncGenerator[AsyncConnection]:
+        async with self._connections.borrow() as connection, connection.transaction():
+            yield connection
 
     async def _index(self, connection: AsyncConnection, session: str, span: PositionSpan) -> None:
         async def fetch(query: bytes, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

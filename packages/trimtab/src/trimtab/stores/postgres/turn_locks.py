@@ -13,9 +13,11 @@ from psycopg import AsyncConnection, Error
 from psycopg.types.numeric import Int8
 
 from trimtab.errors import StoreUnavailable
-from trimtab.stores.postgres.connection_pool import ConnectionPool
+from trimtab.stores.forks import leave_at_fork
+from trimtab.stores.postgres.connection_pool import ConnectionPool, detach_after_fork
 from trimtab.stores.postgres.escaping import compute_lock_key
 from trimtab.stores.postgres.queries import QUERIES
+from trimtab.stores.shared_lock import SharedLock
 
 
 class TurnLocks:
@@ -27,7 +29,8 @@ class TurnLocks:
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
         self._connection: AsyncConnection | None = None
-        self._using = asyncio.Lock()
+        self._using = SharedLock()
+        leave_at_fork(self)
 
     async def try_lock(self, session: str) -> bool:
         """Lock a turn. Return False if another process has it."""
@@ -49,6 +52,12 @@ class TurnLocks:
         """Close the connection, which unlocks all turns."""
         if self._connection is not None:
             await self._connection.close()
+
+    def leave_to_parent(self) -> None:
+        """Begin without the turns that the parent process has locked."""
+        if self._connection is not None:
+            detach_after_fork(self._connection)
+            self._connection = None
 
     async def _call(self, query: str, session: str) -> bool:
         key = Int8(compute_lock_key("turn", session))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trimtab.check import find_output_limit_errors
+from trimtab.checking import find_output_limit_errors
 from trimtab.dialects import get_dialect
 from trimtab.dialects.anthropic.model_features import parse_claude_version
 from trimtab.models.catalog import ModelInfo

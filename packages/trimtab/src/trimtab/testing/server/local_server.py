@@ -15,6 +15,7 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from trimtab.errors import MissingPackageError
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.simulator import ProviderSimulator
 
@@ -104,8 +105,8 @@ def build_quiet_server(build_app: Callable[[], Any], **options: Any) -> uvicorn.
 
         app = build_app()
     except ModuleNotFoundError as error:
-        error.add_note("The simulated servers need more packages: pip install 'trimtab[testing]'")
-        raise
+        cause = f"the simulated servers need {error.name}, which is not installed"
+        raise MissingPackageError(cause, extra="testing", name=error.name) from error
     logging.getLogger("uvicorn.error").addFilter(_is_unexpected_log)
     config = uvicorn.Config(
         app,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from trimtab.check import find_output_limit_errors
+from trimtab.checking import find_output_limit_errors
 from trimtab.dialects import get_dialect
 from trimtab.models.catalog import ModelInfo
 from trimtab.testing.pair_check import find_pairing_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trimtab.check import find_output_limit_errors
+from trimtab.checking import find_output_limit_errors
 from trimtab.dialects import get_dialect
 from trimtab.models.catalog import ModelInfo
 from trimtab.testing.pair_check import find_pairing_error

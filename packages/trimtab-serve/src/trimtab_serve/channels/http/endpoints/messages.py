@@ -22,7 +22,7 @@ from trimtab.errors import PositionTaken, StoreError, UnsupportedMedia
 from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
-from trimtab_serve.agent.agent import Agent, build_redactor
+from trimtab_serve.agent.agent import Agent
 from trimtab_serve.channels.http.api_caller import ApiCaller
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
@@ -395,7 +395,7 @@ async def _reject_reused_key(
     first_message = await service.find_message_by_key(session, key, known_position)
     if first_message is None or Text(text=ERASED_PLACEHOLDER) in first_message.parts:
         return
-    redacted_copy = redacted_message(message, build_redactor(service.agent_for(session).spec))
+    redacted_copy = redacted_message(message, service.agent_for(session).redact)
     if first_message.parts not in (message.parts, redacted_copy.parts) or find_sender(
         first_message
     ) != find_sender(message):
@@ -467,4 +467,4 @@ def _parse_last_event_id(given: str | None) -> StreamPosition | None:
 
 
 def _is_log_verbatim(service: AgentService, session: str) -> bool:
-    return build_redactor(service.agent_for(session).spec) is None
+    return service.agent_for(session).redact is None

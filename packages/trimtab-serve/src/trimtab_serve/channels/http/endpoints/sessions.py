@@ -40,6 +40,7 @@ from trimtab_serve.client.types import (
     SessionInfo,
     SessionPage,
     SessionState,
+    TenantUsage,
 )
 from trimtab_serve.forgetting import erasure
 from trimtab_serve.queue.address import SessionAddress, parse_session_address
@@ -57,6 +58,25 @@ async def list_agents(request: ApiRequest) -> AgentList:
         if request.caller.may_use(name)
     ]
     return AgentList(agents=infos)
+
+
+@router.get("/v1/usage", openapi_extra=requires("read"), responses=describe_problems(404))
+async def get_usage(request: ApiRequest) -> TenantUsage:
+    """Read what your tenant stores, and its limits."""
+    tenant_limits = request.service.tenant_limits
+    if tenant_limits is None:
+        raise HttpProblem("not-found", "this server does not count what tenants store")
+    tenant = request.caller.tenant
+    totals = await tenant_limits.find_totals(tenant)
+    limits = tenant_limits.limits_of(tenant)
+    return TenantUsage(
+        tenant=tenant,
+        sessions=totals.sessions,
+        max_sessions=limits.sessions,
+        stored_bytes=totals.stored_bytes,
+        max_stored_bytes=limits.bytes,
+        max_session_bytes=limits.session_bytes,
+    )
 
 
 @router.get(f"{AGENT_PATH}/sessions", openapi_extra=requires("read"))
@@ -109,7 +129,7 @@ async def list_sessions(
     f"{AGENT_PATH}/sessions",
     status_code=201,
     openapi_extra=requires("talk"),
-    responses=describe_problems(409, 421),
+    responses=describe_problems(409),
 )
 async def create_session(
     request: ApiRequest,

@@ -24,15 +24,19 @@ from trimtab.engine.log.edits import (
 from trimtab.engine.log.event import Edit, Size
 from trimtab.engine.log.message import OpaqueBlock, Text, ToolCall
 from trimtab.engine.log.text_cuts import (
-    QUOTED_NAME_SIZE,
     TextCap,
     TextCutter,
-    add_quoted_identifiers,
     add_recall_handle,
+    format_excerpt_header,
 )
 from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.planning.kept_calls import (
+    NO_KEPT_CALLS,
+    KeptCalls,
+    find_kept_calls,
+    holds_only_earlier_todo_lists,
+)
 from trimtab.engine.policy.planning.kept_files import find_results_of_kept_files
-from trimtab.engine.policy.planning.relevance import get_result_identifiers
 from trimtab.engine.policy.planning.user_words import UserWordsPlan
 from trimtab.engine.policy.view import WindowView
 from trimtab.engine.tokens.counter import (
@@ -150,6 +154,7 @@ class Plan:
         self._user_words_size: Size = self._user_words_plan.size
         """The size of the list of the user's words that is contained in `tokens` and `bytes`."""
         self._keep_last_results: frozenset[tuple[int, int]] | None = None
+        self._kept_calls: KeptCalls | None = None
 
     def adopt_edits(self, edits: Iterable[Edit]) -> None:
         """Add edits that a policy has decided, by the same rules as the methods of the plan."""
@@ -314,6 +319,26 @@ class Plan:
             self._keep_last_results = find_results_of_kept_files(self.window)
         return self._keep_last_results
 
+    def keeps_part(self, entry: Entry, part: int) -> bool:
+        """Whether a part is of the newest todo list, or of the newest call of an exempt tool."""
+        return (entry.seq, part) in self._find_kept_calls().parts
+
+    def keeps_group(self, group: Group) -> bool:
+        """Whether a group holds such a part, and stays visible for it."""
+        return group.index in self._find_kept_calls().groups
+
+    def give_up_kept_calls(self) -> bool:
+        """Let the todo list and the newest calls of exempt tools be hidden, because nothing else is
+        left. Return False if there are none."""
+        had_kept_calls = bool(self._find_kept_calls().groups)
+        self._kept_calls = NO_KEPT_CALLS
+        return had_kept_calls
+
+    def _find_kept_calls(self) -> KeptCalls:
+        if self._kept_calls is None:
+            self._kept_calls = find_kept_calls(self.window, self.budget.room)
+        return self._kept_calls
+
     def holds_keep_last_result(self, group: Group) -> bool:
         """Whether a group holds a visible result that the user wants hidden last."""
         return bool(self.keep_last_results) and any(
@@ -323,11 +348,13 @@ class Plan:
     def order_for_hiding(self, groups: Iterable[Group]) -> list[Group]:
         """Return groups in the order in which to hide them.
 
-        Groups that hold a result to be hidden last come after all groups that hold other results. A
-        group that loaded a tool comes after the last group that calls it. It is left out if such a
-        group would stay.
+        Groups that only hold an earlier todo list come first. Groups that hold a result to be
+        hidden last come after all groups that hold other results. A group that loaded a tool comes
+        after the last group that calls it. It is left out if such a group would stay.
         """
         candidates = self._leave_out_needed_groups(self._order_keep_last_groups(groups))
+        if self.window.conversation.todo_calls:
+            candidates.sort(key=lambda group: not holds_only_earlier_todo_lists(self.window, group))
         if not any(group.calling_groups for group in candidates):
             return candidates
         places = {group.index: place for place, group in enumerate(candidates)}
@@ -388,8 +415,9 @@ class Plan:
         """Return the position of the oldest result that a mask could still make smaller after the
         plan."""
         for result in self.window.results.values():
-            tokens = self.part_size(result.entry, result.part).tokens
-            if tokens > PLACEHOLDER_TOKENS and self.shows(result):
+            entry, part = result.entry, result.part
+            is_large = self.part_size(entry, part).tokens > PLACEHOLDER_TOKENS
+            if is_large and self.shows(result) and not self.keeps_part(entry, part):
                 return result.seq
         return None
 
@@ -474,6 +502,29 @@ class Plan:
             return False
         return self._put_part_edit(entry, part, replace(cut, why=reason))
 
+    def cut_lines(
+        self, entry: Entry, part: int, pieces: tuple[tuple[int, int], ...], reason: str
+    ) -> bool:
+        """Show only some ranges of a result's text.
+
+        Args:
+            entry: The message.
+            part: The index of the part in the message.
+            pieces: The ranges of characters that stay, in order.
+            reason: Why the rest is hidden, for the log.
+
+        Returns:
+            False if that would not make it smaller.
+        """
+        edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part)
+        total = entry.sizes[part].tokens
+        length = max(1, len(extract_editable_text(entry.message.parts[part])))
+        kept = sum(end - begin for begin, end in pieces) * total // length
+        header = self._with_handle(format_excerpt_header(kept, total), edit.handle)
+        return self._put_part_edit(
+            entry, part, replace(edit, text=header, pieces=pieces, why=reason)
+        )
+
     def _build_cut(self, entry: Entry, part: int, cap: TextCap) -> Edit | None:
         """Return the edit that cuts a text to a cap, without a reason; None if the text fits."""
         text = extract_editable_text(entry.message.parts[part])
@@ -482,7 +533,6 @@ class Plan:
             cap=cap,
             count_tokens=self.window.counter.count,
             add_handle=lambda text: self._with_handle(text, edit.handle),
-            list_names=lambda excerpt: self._list_names_of_cut_text(entry, part, cutter, excerpt),
         )
         total = self._measure_text_of(entry, part, cutter)
         if total <= cap.amount:
@@ -574,7 +624,10 @@ class Plan:
             and (include_unread or not self.is_unread(group))
         )
         # If oldest first is the order, no more groups are looked at than are dropped.
-        has_own_order = self.keep_last_results or self.window.conversation.loading_groups
+        conversation = self.window.conversation
+        has_own_order = (
+            self.keep_last_results or conversation.loading_groups or conversation.todo_calls
+        )
         for group in self.order_for_hiding(candidates) if has_own_order else candidates:
             if self.drop(group, reason) and is_enough():
                 return
@@ -719,7 +772,7 @@ class Plan:
 
     def _may_edit_part(self, entry: Entry, part: int, edit: Edit) -> bool:
         content = entry.message.parts[part]
-        if entry.pinned or loads_tools(content):
+        if entry.pinned or loads_tools(content) or self.keeps_part(entry, part):
             return False
         if isinstance(content, OpaqueBlock):
             return False  # only its provider can read it, and only whole
@@ -770,7 +823,8 @@ class Plan:
     def may_hide(self, group: Group, *, include_instructions: bool = False) -> bool:
         """Whether a group is neither hidden nor one that must stay."""
         stays = group.pinned or (group.has_instructions and not include_instructions)
-        return not (stays or self.window.is_protected(group) or self.hides(group))
+        stays = stays or self.window.is_protected(group) or self.hides(group)
+        return not (stays or self.keeps_group(group))
 
     def _media_bytes_of(self, entry: Entry, part: int) -> int:
         """Return the bytes of a part's pictures and files that are shown after the plan."""
@@ -842,20 +896,6 @@ class Plan:
 
     def _with_handle(self, text: str, handle: str) -> str:
         return add_recall_handle(text, handle, self.window.settings.recall_hint)
-
-    def _list_names_of_cut_text(
-        self, entry: Entry, part: int, cutter: TextCutter, excerpt: str
-    ) -> str:
-        """Return identifiers that occur only in the cut text, as many as the cap allows and as fit
-        into the room for them."""
-        max_names = cutter.cap.max_names
-        room = QUOTED_NAME_SIZE * max_names
-        text = extract_editable_text(entry.message.parts[part])
-        identifiers = get_result_identifiers(self.window, entry, part, text)
-        names = identifiers.list_top(max_names, excerpt)
-        while names and cutter.measure(add_quoted_identifiers("]", ", ".join(names))) > room:
-            names = names[: len(names) * 3 // 4]
-        return ", ".join(names)
 
 
 def _shows_the_same(cut: Edit, current: Edit | None) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from trimtab.engine.log.event import Edit, Settings, Size
 from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.config import name_of_goal
 from trimtab.engine.window.structure import Group
 from trimtab.engine.window.user_words import (
     USER_WORDS_ROOM_DIVISOR,
@@ -25,10 +26,10 @@ from trimtab.engine.window.user_words import (
 )
 from trimtab.engine.window.window import Window
 
-USER_WORDS_TOKENS_BY_GOAL = {"cost": 20_000}
-"""By goal: tokens of user words that are kept whole. Other goals use `MAX_USER_WORDS_TOKENS`."""
-
 MAX_USER_WORDS_TOKENS = 40_000
+"""Tokens of user words that are kept whole."""
+COST_USER_WORDS_TOKENS = 20_000
+"""The same for goal `cost`."""
 
 
 def compute_user_words_allowance(
@@ -40,9 +41,8 @@ def compute_user_words_allowance(
         return None
     params = settings.policy_params
     quarter = budget.room // USER_WORDS_ROOM_DIVISOR
-    words = min(
-        USER_WORDS_TOKENS_BY_GOAL.get(str(params.get("goal")), MAX_USER_WORDS_TOKENS), quarter
-    )
+    is_cost = name_of_goal(params.get("goal") or "balanced") == "cost"
+    words = min(COST_USER_WORDS_TOKENS if is_cost else MAX_USER_WORDS_TOKENS, quarter)
     by = ""
     context = cast("Mapping[str, Any]", params.get("context") or {})
     summary = cast("Mapping[str, Any]", context.get("summary") or {})
@@ -135,7 +135,7 @@ class UserWordsPlan:
         words_tokens = 0
         for round in group.rounds:
             for entry in round.entries:
-                if entry.message.role == "user" and has_user_words(entry):
+                if has_user_words(entry):
                     words_tokens += entry.tokens
         if (
             not words_tokens

@@ -104,8 +104,7 @@ FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[],
         AND EXISTS (SELECT FROM :events WHERE session = $1 AND seq = $8)
     RETURNING id
 
--- Who begins the session; nobody if it is there, or if the tenant's new sessions are in another
--- database. $7 and $8 mean nothing yet.
+-- Who begins the session; nobody if it is there. $7 and $8 mean nothing yet.
 -- name: owner_begins
     INSERT INTO trimtab.sessions (
         id, name, epoch, summary, last_summarised_at, parent, model, active_at, created_at)
@@ -114,7 +113,6 @@ FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[],
         CASE WHEN $30 THEN $31 END, CASE WHEN $30 THEN to_timestamp($32) END, nullif($33, ''),
         $34, $35, to_timestamp($37)
     WHERE $7::int8 IS NOT NULL AND $8::int4 IS NOT NULL
-        AND NOT EXISTS (SELECT FROM trimtab.moves WHERE id = $38)
     ON CONFLICT DO NOTHING
     RETURNING id
 
@@ -131,25 +129,6 @@ SELECT key, seq FROM trimtab.events WHERE session = $1 AND key = ANY ($2::text[]
 -- name: position
 SELECT (SELECT epoch FROM trimtab.sessions WHERE id = $1), seq FROM trimtab.events
 WHERE session = $1 ORDER BY seq DESC LIMIT 1;
-
--- The move of a session, or of its tenant if the session has not begun here.
--- name: move
-SELECT state, shard FROM trimtab.moves
-WHERE id = $1
-    OR id = $2 AND NOT EXISTS (SELECT FROM trimtab.sessions WHERE sessions.id = $1)
-ORDER BY id <> $1 LIMIT 1;
-
--- Undoes the move of a session that has not left. The process that moves it holds the lock on the
--- connection with which it would end the move, so whoever gets the lock knows that it will not.
--- name: reopen
-WITH mover AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock($2) AS is_gone
-),
-undone AS (
-    DELETE FROM trimtab.moves USING mover
-    WHERE is_gone AND id = $1 AND state = 'leaving' RETURNING epoch
-)
-UPDATE trimtab.sessions SET epoch = undone.epoch FROM undone WHERE id = $1 RETURNING id;
 
 -- The lock of a turn belongs to the connection.
 -- name: try_lock_turn

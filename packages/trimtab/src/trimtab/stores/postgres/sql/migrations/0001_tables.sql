@@ -134,32 +134,7 @@ FROM trimtab.sessions
 LEFT JOIN LATERAL (
     SELECT events.at FROM trimtab.events
     WHERE events.session = sessions.id ORDER BY events.seq DESC LIMIT 1
-) AS last ON true
-WHERE sessions.epoch < 9223372036854775807;
-
--- Sessions that leave this database, arrive in it, or are in another one. The session's own row is
--- closed: its epoch is the highest number, so that every append is refused without a look at this
--- table.
-CREATE TABLE trimtab.moves (
-    -- Of a session; or of a tenant's name and a slash, if new sessions of the tenant are elsewhere.
-    id uuid PRIMARY KEY,
-    state text NOT NULL CHECK (state IN ('leaving', 'arriving', 'moved')),
-    -- The name of the other database, if it was moved.
-    shard text,
-    -- The newest claimed turn, for the row of the session when it is opened again.
-    epoch bigint NOT NULL DEFAULT 0
-);
-
--- Whether a session takes no messages here. In PL/pgSQL, because each statement of such a function
--- sees what was committed before the function was called, even if the caller has waited for a lock.
-CREATE FUNCTION trimtab.is_closed(session uuid, tenant uuid) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM trimtab.moves
-        WHERE moves.id = $1
-            OR moves.id = $2 AND NOT EXISTS (SELECT FROM trimtab.sessions WHERE sessions.id = $1));
-END
-$$;
+) AS last ON true;
 
 -- The message queue: messages that wait for a turn, replies to send, and dead letters.
 --
@@ -211,7 +186,9 @@ CREATE INDEX outbox_session ON trimtab.outbox (session) WHERE state <> 'waiting'
 CREATE TABLE trimtab.dead (
     session text COLLATE "C" PRIMARY KEY,
     why text NOT NULL,
-    at double precision NOT NULL
+    at double precision NOT NULL,
+    -- A new message ends the dead letter, so this number does not change.
+    messages integer NOT NULL DEFAULT 0
 );
 
 CREATE INDEX dead_at ON trimtab.dead (at);

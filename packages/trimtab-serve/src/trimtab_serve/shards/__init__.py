@@ -1,1 +1,0 @@
-"""Several databases, each with its own processes: move sessions from one to another."""
