@@ -36,7 +36,7 @@ async def converse(store, name) -> Kept:
         dialect="openai_chat",
         policy="auto",
         system="Be careful.",
-        context_window=8_000,
+        context_window=5_000,
         recall=True,
         clock=ticking(time.time() - 7_200),
     )

@@ -105,7 +105,7 @@ def test_summary_and_notice_are_one_message_of_the_users_before_an_assistants():
     first, second, *_ = context.request()["messages"]
     assert (first["role"], second["role"]) == ("user", "assistant")
     told, notice = first["content"].split("\n\n")
-    assert told.endswith("\n They asked twice.")
+    assert told.endswith("\nThey asked twice.")
     assert notice.startswith("[conversation truncated — ")
 
 

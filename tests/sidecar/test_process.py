@@ -134,7 +134,7 @@ def test_a_body_goes_through_a_pipe(tmp_path: Path):
     assert (too_small.exit_code, too_small.stdout) == (1, json.dumps(chat(TURNS)))
     broken = fit_body('{"model": "gpt-4o",\n "messages": [}')
     assert (broken.exit_code, "not JSON" in broken.stderr) == (2, True)
-    assert "line 2 column 15" in broken.stderr
+    assert "line 2, column 15" in broken.stderr
 
 
 @pytest.mark.process

@@ -75,11 +75,11 @@ FRAME = "Summary of the earlier conversation, for reference: the newest user mes
         (format_first_line_placeholder(""), "[Previously viewed: ]"),
         (
             frame_summary_for_model("So far.", "m3-m9", ""),
-            f"[{FRAME}]\n So far.",
+            f"[{FRAME}]\nSo far.",
         ),
         (
             frame_summary_for_model("So far.", "m3-m9", DEFAULT_RECALL_HINT),
-            f"[{FRAME} · recall m3-m9]\n So far.",
+            f"[{FRAME} · recall m3-m9]\nSo far.",
         ),
     ],
 )

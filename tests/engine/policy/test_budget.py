@@ -302,7 +302,8 @@ def test_a_model_that_is_not_in_the_catalog_hides_nothing_below_70_percent_of_it
         assert call is not None
         real_tokens = int(0.6 * (call.body.tokens - 500))  # the server adds nothing for tools
         context.add(calls(f"c{number}", tool="read"), usage=Usage(input=max(20, real_tokens)))
-        context.add(result(f"c{number}", f"def function_{number}(value): return value\n" * 60))
+        lines = (f"def function_{number}_{line}(value): return {line}\n" for line in range(60))
+        context.add(result(f"c{number}", "".join(lines)))
     assert not context.report().doubt
     assert number > 10
     assert real_tokens > 0.7 * 30_768

@@ -281,7 +281,13 @@ class ModelSpec(ConfigBlock):
 
 def _read_name_as_block(value: object) -> object:
     """Read a model's name alone as a block with nothing but the name."""
-    return {"name": value} if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    setting, _, rest = value.partition(":")
+    if setting in ModelSpec.model_fields:
+        message = f"{setting}:{rest} lacks a space after its colon"
+        raise ValueError(message)
+    return {"name": value}
 
 
 class ToolContextSpec(ConfigBlock):

@@ -16,7 +16,7 @@ from trimtab_serve.agent.config.schema import (
     describe_expected_value,
     find_schema_at,
     find_value_at,
-    list_settings_of_block,
+    is_settings_block,
     map_tool_kinds_to_refs,
 )
 from trimtab_serve.agent.config.suggestions import (
@@ -202,7 +202,7 @@ def _suggest_fix(
             else None
         )
     if (
-        list_settings_of_block(shape)
+        any(is_settings_block(choice) for choice in shape.get("anyOf", (shape,)))
         and isinstance(value, str)
         and (match := _SETTING_WITHOUT_SPACE.fullmatch(source_text))
     ):

@@ -70,8 +70,7 @@ def frame_summary_for_model(summary: str, handle: str, recall_hint: str) -> str:
     """Return a summary as the model reads it. It names the range it covers if that can be
     recalled.
 
-    It is indented, because some servers need it in one text with the user's words before it and a
-    message after it.
+    Lines of it that begin with a bracket are indented, so that none looks like one of ours.
     """
     frame = "[Summary of the earlier conversation, for reference: the newest user message wins]"
     return f"{add_recall_handle(frame, handle, recall_hint)}\n{indent_bracketed_lines(summary)}"

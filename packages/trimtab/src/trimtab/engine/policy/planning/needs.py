@@ -92,6 +92,7 @@ class LineCut:
     """A result with the lines that are worth their price."""
 
     result: ToolResultView
+    """The result before the cut."""
     pieces: tuple[tuple[int, int], ...]
     """The ranges of characters that stay; none if the result is masked."""
     tokens: int
