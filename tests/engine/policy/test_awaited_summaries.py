@@ -13,6 +13,8 @@ from trimtab.engine.policy.costs import (
     is_summary_unlikely,
 )
 
+pytestmark = pytest.mark.usefixtures("low_mark")
+
 WARM = RelativeCachePrices(read_price=0.1, write_price=1.25, is_cold=False)
 COLD = RelativeCachePrices(read_price=0.1, write_price=1.25, is_cold=True)
 

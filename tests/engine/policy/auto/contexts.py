@@ -7,7 +7,6 @@ from trimtab.engine.policy.auto import (
     KEPT_NEWEST_RESULTS,
     MIN_GAIN_TOKENS,
     PAYBACK_FACTOR,
-    TARGET_TOKENS_BY_GOAL,
     AutoTuning,
     CompactionForecast,
     RelativeCachePrices,
@@ -23,7 +22,8 @@ from trimtab.engine.policy.planning.needs import value_results
 from trimtab.engine.policy.planning.plan import Decision, Plan
 from trimtab.engine.window.window import Window
 
-GOAL_LOW = TARGET_TOKENS_BY_GOAL["cost"]
+GOAL_LOW = 12_000
+"""The mark that the fixture `low_mark` sets."""
 MASKED = "[result masked"
 
 

@@ -14,6 +14,8 @@ from trimtab.engine.policy.auto import (
 )
 from trimtab.engine.policy.planning.plan import Plan
 
+pytestmark = pytest.mark.usefixtures("low_mark")
+
 
 def test_the_meter_grows_by_the_price_of_reading_what_could_go():
     watched = Watched()

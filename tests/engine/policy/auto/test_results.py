@@ -7,6 +7,8 @@ from tests.conversations import prose
 from tests.engine.policy.auto.contexts import GOAL_LOW, MASKED, above_the_mark, compacted, names_of
 from trimtab.engine.policy.auto import RESULT_CAP_TOKENS_BY_GOAL
 
+pytestmark = pytest.mark.usefixtures("low_mark")
+
 
 def test_the_three_newest_results_are_never_masked():
     agent = Agent()

@@ -1,10 +1,14 @@
 """What `auto` does where results do not suffice."""
 
+import pytest
+
 from tests.agents import Agent
 from tests.conversations import chat, prose, said, texts, user
 from tests.engine.policy.auto.contexts import GOAL_LOW, beside_the_list, names_of
 from trimtab import check
 from trimtab.engine.policy.auto import MIN_GAIN_TOKENS
+
+pytestmark = pytest.mark.usefixtures("low_mark")
 
 
 def test_where_results_do_not_suffice_the_oldest_rounds_become_a_summary():

@@ -13,11 +13,11 @@ from trimtab.engine.policy.auto import (
     KEPT_NEWEST_RESULTS,
     MIN_GAIN_TOKENS,
     MIN_RESULT_CAP_TOKENS,
-    RESULT_CAP_TOKENS_BY_GOAL,
-    TARGET_TOKENS_BY_GOAL,
     compute_target_tokens,
 )
 from trimtab.engine.policy.budget import Budget
+
+pytestmark = pytest.mark.usefixtures("low_mark")
 
 
 def budget(limit: int = 200_000) -> Budget:
@@ -29,16 +29,6 @@ def budget(limit: int = 200_000) -> Budget:
         max_output=0,
         margin=0.0,
     )
-
-
-def test_the_goals_have_their_marks_and_caps():
-    assert TARGET_TOKENS_BY_GOAL == {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
-    assert RESULT_CAP_TOKENS_BY_GOAL == {"cost": 4_000, "balanced": 16_000, "quality": 16_000}
-    assert [compute_target_tokens(budget(), goal) for goal in TARGET_TOKENS_BY_GOAL] == [
-        12_000,
-        64_000,
-        96_000,
-    ]
 
 
 def test_the_mark_is_at_most_half_of_the_room_and_more_in_a_small_window():

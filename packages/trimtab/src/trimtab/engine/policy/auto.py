@@ -60,7 +60,7 @@ from trimtab.engine.window.structure import Group, ToolResultView
 from trimtab.engine.window.window import Window
 
 TARGET_TOKENS_BY_GOAL: dict[GoalName, int] = {
-    "cost": 12_000,
+    "cost": 40_000,
     "balanced": 64_000,
     "quality": 96_000,
 }
@@ -74,7 +74,7 @@ FORCED_TARGET_SHARE = 0.7
 GROUPS_SHARE_OF_ROOM = 0.85
 """Share of the room above which a forced compaction also takes messages without results."""
 RESULT_CAP_TOKENS_BY_GOAL: dict[GoalName, int] = {
-    "cost": 4_000,
+    "cost": 8_000,
     "balanced": 16_000,
     "quality": 16_000,
 }
