@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.sidecar.doors import SMALL, ask, chat, fit, fit_from_start, report
+from tests.sidecar.calls import SMALL, ask, chat, fit, fit_from_start, report
 from trimtab.errors import StoreFull
 from trimtab.integrations.conversations import Conversations
 from trimtab.sidecar.redacted_conversations import RedactedConversations
@@ -224,7 +224,7 @@ def test_a_call_that_cannot_be_read_is_blocked_if_it_names_a_redaction(
 ):
     sidecar = Sidecar()
     text = f'{{"conversation": "a", "op": "fit", "options": {options}, {end}'
-    answer = sidecar.run(sidecar.answer("fit", text, owner="me"))
+    answer = sidecar.run(sidecar.answer("fit", text))
     assert (answer.status, answer.fields.get("blocked", False)) == (400, is_blocked)
     answers = io.BytesIO()
     sidecar.run(serve_stdio(sidecar, io.BytesIO(text.encode()), answers))
