@@ -364,6 +364,15 @@ def test_another_process_goes_on_from_the_store(tmp_path: Path):
     after.run(after.close())
 
 
+def test_two_processes_use_a_conversation_of_one_store_in_turn(tmp_path: Path):
+    first, second = Sidecar(tmp_path), Sidecar(tmp_path)
+    sent = shown(fit(first, chat(TURNS)))
+    for sidecar, turns in ((second, TURNS), (first, TURNS + 1)):
+        answer = fit(sidecar, longer(turns))
+        before, sent = sent, shown(answer)[:-2]
+        assert (sent[: len(before)], answer["fault"]) == (before, "")
+
+
 def test_what_cannot_fit_goes_to_the_provider_as_it_is():
     body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "word " * 30_000}]}
     answer = fit(Sidecar(), body, options={"context_window": 2_000, "policy": "full"})
