@@ -22,8 +22,8 @@ TURNS = 160
 NODE_PROGRAM = """
 import { readFileSync } from "node:fs";
 const { messages } = JSON.parse(readFileSync(process.argv[2]));
-const tools = [], sent = [];
-const callTheModel = async (body) => (sent.push(body), { usage: { prompt_tokens: 7, completion_tokens: 1 } });
+const tools = [], sent = [], usage = { prompt_tokens: 7, completion_tokens: 1 };
+const callTheModel = async (body) => (sent.push(body), { usage });
 %s
 %s
 console.log(JSON.stringify({ sent: sent[0], totals: await ask("totals", {}) }));
