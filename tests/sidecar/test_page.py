@@ -71,7 +71,7 @@ def test_an_agent_sends_what_the_sidecar_says_or_its_own_body_without_it(
     folders = [str(Path(sys.executable).parent)] if is_installed else []
     environ = {**os.environ, "PATH": os.pathsep.join([*folders, "/usr/bin", "/bin"])}
     words = [*command, str(agent), str(tmp_path / "given.json")]
-    ended = subprocess.run(words, env=environ, stdout=subprocess.PIPE, timeout=120, check=True)
+    ended = subprocess.run(words, env=environ, stdout=subprocess.PIPE, timeout=300, check=True)
     told = json.loads(ended.stdout)
     sent, own = ([each["content"] for each in body["messages"]] for body in (told["sent"], given))
     assert (len(sent), sent != own) == (len(own), is_installed)
