@@ -33,7 +33,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.auto_today import GOALS, REVISION, load_today, measure_revision
+from benchmarks.auto_today import REVISION, load_today, measure_revision
 from benchmarks.harness import Report, finish, head, no_corpus, parser, skip, table
 from benchmarks.optimum import over_optimum
 from benchmarks.recorded import (
@@ -63,7 +63,9 @@ from benchmarks.samples import (
 from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup
 from trimtab.replay.selection import RecordedConversation
 
-DIAL: dict[str, dict[str, Any]] = {goal: {"policy": "auto", "goal": goal} for goal in GOALS}
+DIAL: dict[str, dict[str, Any]] = {
+    str(goal): {"policy": "auto", "goal": goal} for goal in ("quality", "balanced", 1, "cost")
+}
 """The options of `Context` for each point of the dial, by its name in the report."""
 BY_MODEL = {"summaries": "manual", "limits": {"summary": {"price": 1 / 3}}}
 """A model writes the summaries, at a third of the price."""

@@ -24,6 +24,8 @@ LONG_CALLS = 25
 """Calls from which on a conversation counts as long."""
 SHORT_CALLS = 30
 """Calls below which a conversation is in the sample of short ones."""
+POPULATION_CONVERSATIONS = 12
+"""Conversations of each population: the first by a hash of the id."""
 QUICK_CONVERSATIONS = 2
 """Conversations of each sample in a quick run."""
 FIRST_SAMPLE = "window_200k"
@@ -109,10 +111,12 @@ def _list_samples(count: int | None = None) -> Iterator[Sample]:
 
 
 def _list_populations(count: int | None = None) -> Iterator[Sample]:
-    """Yield the conversations of other people, one file at a time."""
+    """Yield conversations of other people, one file at a time."""
     for name, model in POPULATIONS.items():
         long = sort_by_hash(_take_long(_read(f"populations/{name}.jsonl.gz")))
-        yield Sample(name=name, conversations=tuple(long[:count]), model=model)
+        yield Sample(
+            name=name, conversations=tuple(long[: count or POPULATION_CONVERSATIONS]), model=model
+        )
 
 
 def sample_long(count: int | None = None) -> list[RecordedConversation]:

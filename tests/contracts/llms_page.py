@@ -65,6 +65,7 @@ DESCRIPTIONS = {
     "replay": "trimtab replay: formats, options, and what each column measures.",
     "concepts": "How it works, in pictures; what survives in a request; a glossary.",
     "auto": "The default policy: when it hides, what first, and what was measured.",
+    "presets": "The other policies: when each hides, and what it does to the user's words.",
     "summaries": "Summaries with and without a model, and how they are checked.",
     "architecture": "The one idea, the flow, the folders, the laws.",
     "cli": "Every command; demo, init, doctor, models and migrate.",

@@ -221,7 +221,7 @@ def test_hidden_results_do_not_keep_their_index():
 
 @pytest.mark.parametrize(
     ("text", "goal", "price"),
-    [("cost", "cost", 4.0), ("balanced", "balanced", 0.8), ("1", 1.0, 1.0), (".3", 0.3, 0.3)],
+    [("cost", "cost", 5.0), ("balanced", "balanced", 0.8), ("1", 1.0, 1.0), (".3", 0.3, 0.3)],
 )
 def test_a_goal_is_a_name_or_a_price(text: str, goal: object, price: float):
     assert parse_goal(text) == goal

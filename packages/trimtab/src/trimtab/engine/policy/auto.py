@@ -60,7 +60,7 @@ from trimtab.engine.window.structure import Group, ToolResultView
 from trimtab.engine.window.window import Window
 
 TARGET_TOKENS_BY_GOAL: dict[GoalName, int] = {
-    "cost": 40_000,
+    "cost": 28_000,
     "balanced": 64_000,
     "quality": 96_000,
 }
@@ -69,12 +69,13 @@ FLOOR_TOKENS = 16_000
 """Tokens of messages below which nothing is hidden."""
 SMALL_ROOM_TOKENS = 56_000
 """Below this room the mark counts everything."""
-FORCED_TARGET_SHARE = 0.7
-"""Share of the room that stays after a forced compaction."""
-GROUPS_SHARE_OF_ROOM = 0.85
+FORCED_TARGET_SHARE = 0.45
+"""Share of the room that stays after a forced compaction. It is rare and expensive, so it frees
+much."""
+GROUPS_SHARE_OF_ROOM = 0.9
 """Share of the room above which a forced compaction also takes messages without results."""
 RESULT_CAP_TOKENS_BY_GOAL: dict[GoalName, int] = {
-    "cost": 8_000,
+    "cost": 5_000,
     "balanced": 16_000,
     "quality": 16_000,
 }
@@ -386,16 +387,16 @@ def count_excess_tokens(tuning: AutoTuning, plan: Plan, values: ResultValues) ->
     """Return the tokens that have to go whatever they are worth.
 
     In a small room that is what exceeds the mark. In a larger one only what cannot be measured
-    counts against it: results without names, and messages without calls. If a compaction is forced,
-    it frees three tenths of the room.
+    counts against it: results without names, and messages without calls. A forced compaction frees
+    more than half of the room.
     """
     budget = plan.budget
     size = plan.tokens - plan.user_words_tokens
     mark = compute_target_tokens(budget, tuning.goal, plan.user_words_tokens)
-    excess = 0
     if is_small_room(budget):
-        excess = size - mark
-    elif size > mark:
+        return max(0, size - mark)
+    excess = 0
+    if size > mark:
         front_tokens = size - plan.message_tokens
         groups = plan.visible_groups()
         unmeasured_tokens = sum(count_unmeasured_tokens(plan, group, values) for group in groups)

@@ -18,7 +18,7 @@ GoalName = Literal["cost", "balanced", "quality"]
 Goal = GoalName | float
 """The option `goal`: a name, or the price of `auto` itself: needs in 1,000 tokens."""
 GOALS: tuple[GoalName, ...] = ("cost", "balanced", "quality")
-PRICE_BY_GOAL: dict[GoalName, float] = {"quality": 0.5, "balanced": 0.8, "cost": 4.0}
+PRICE_BY_GOAL: dict[GoalName, float] = {"quality": 0.5, "balanced": 0.8, "cost": 5.0}
 """Needs in 1,000 tokens: `auto` keeps a line while at least that much of it will be needed."""
 
 
