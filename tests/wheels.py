@@ -39,11 +39,6 @@ from opentelemetry import metrics, trace
 from trimtab.observe.otel import create_instruments
 create_instruments(trace.get_tracer_provider(), metrics.get_meter_provider())
 """,
-    "report": """
-from matplotlib.figure import Figure
-from trimtab.replay.plots import render_svg
-assert "<svg" in render_svg("empty", Figure)
-""",
     "postgres": """
 import asyncio, os
 from trimtab.stores import migrate, open_store

@@ -22,7 +22,7 @@ LAST_LINES = {
     "05_durable_session_files.py": r"Ada\. \(4 messages seen\)",
     "06_recall_hidden_text.py": r"recall m\d+\.0 returns all \d+ characters",
     "07_summaries_by_a_model.py": "24 messages were said, the model sees at most 15: True",
-    "08_replay_your_logs.py": "the tight policy sends fewer tokens: True",
+    "08_replay_your_logs.py": "the tight policy sends fewer, and costs more: True",
     "09_agent_yaml.py": r"Deep enough: 4\.2 m\. \(2 model calls\)",
     "10_serve_over_http.py": "the server ended with status 0",
 }

@@ -230,7 +230,7 @@ class SimulatedGateway:
 
     async def _identify(self, connection: GatewayConnection, data: Any) -> ResumableGatewaySession:
         self.received.append({"op": OP_IDENTIFY, "d": data})
-        if not isinstance(data, dict) or not isinstance(data.get("properties"), dict):  # pyright: ignore[reportUnknownMemberType]
+        if not isinstance(data, dict) or not isinstance(data.get("properties"), dict):
             raise GatewayClosed(4002, "Decode error")
         identity = cast("DiscordObject", data)
         self._check_token(identity)
@@ -330,6 +330,6 @@ def _parse_payload(data: str | bytes) -> DiscordObject:
         payload = json.loads(data)
     except ValueError:
         raise GatewayClosed(4002, "Decode error") from None
-    if not isinstance(payload, dict) or not isinstance(payload.get("op"), int):  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(payload, dict) or not isinstance(payload.get("op"), int):
         raise GatewayClosed(4002, "Decode error")
     return {"d": None, **cast("DiscordObject", payload)}
