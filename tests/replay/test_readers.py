@@ -112,13 +112,6 @@ class TestLogs:
         with pytest.raises(UnreadableRecording, match=r"one\.jsonl, line 2: expected a log event$"):
             list(read_recordings(path))
 
-    def test_a_log_from_before_the_first_release_says_so(self, tmp_path):
-        path = tmp_path / "one.jsonl"
-        path.write_text('{"v":7,"seq":1,"at":0,"kind":"settings","model":"m"}\n', encoding="utf-8")
-        before = r"one\.jsonl, line 1: event 1 was written before the first release"
-        with pytest.raises(UnreadableRecording, match=before):
-            list(read_recordings(path))
-
 
 class TestExports:
     def exported(self) -> list[str]:
@@ -169,19 +162,11 @@ class TestExports:
                 lambda lines: [lines[0], '{"version":2,"seq":1,"at":0,"kind":"x"}', *lines[2:]],
                 r"line 2: event 1 has format version 2; this release reads up to 1: upgrade",
             ),
-            (
-                lambda lines: [lines[0].replace('"version":1', '"v":1'), *lines[1:]],
-                r"line 1: this export was written before the first release",
-            ),
-            (
-                lambda lines: [lines[0], '{"v":1,"seq":1,"at":0,"kind":"x"}', *lines[2:]],
-                r"line 2: event 1 was written before the first release",
-            ),
             (lambda lines: [lines[0], "{}", *lines[2:]], r"line 2: expected a log event$"),
         ],
         ids=[
             *("cut off", "its head alone", "an event less", "newer", "newer events"),
-            *("from before", "events from before", "no event"),
+            "no event",
         ],
     )
     def test_an_export_that_is_not_whole_says_so(self, tmp_path, change, why):
