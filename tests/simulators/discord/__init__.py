@@ -1,8 +1,7 @@
 """A strict Discord on a local port: its gateway and the part of its REST API that bots use.
 
 It numbers its events and sends them again to a client that resumes. It refuses what Discord
-refuses, with the same messages, enforces rate limits, and records all requests. Needs the extra
-`discord`.
+refuses, with the same messages, enforces rate limits, and records all requests.
 """
 
 from tests.simulators.discord.interactions import SlashInteraction as SlashInteraction

@@ -1,7 +1,7 @@
 """A strict Bot API on a local port for tests of bots: no Telegram, no token, no network.
 
 It refuses what the real API refuses, with the same messages. It keeps chats and their messages,
-delivers updates or pushes them to a webhook, and records all calls. Needs the extra `testing`.
+delivers updates or pushes them to a webhook, and records all calls.
 """
 
 from tests.simulators.telegram.api_errors import TelegramRefusal as TelegramRefusal
