@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 )
 
@@ -16,7 +18,7 @@ type object = map[string]any
 
 var setup struct {
 	URL          string   `json:"url"`
-	Place        string   `json:"place"`
+	Command      []string `json:"command"`
 	Window       int      `json:"window"`
 	Turns        int      `json:"turns"`
 	Lines        int      `json:"lines"`
@@ -24,22 +26,20 @@ var setup struct {
 	System       string   `json:"system"`
 	Texts        []string `json:"texts"`
 }
-var place struct {
-	URL   string `json:"url"`
-	Token string `json:"token"`
-}
+var calls io.WriteCloser
+var answers *bufio.Reader
 var figures = object{"calls": 0, "refused": 0, "fell_open": 0, "handle": "", "recalled": "", "line": ""}
 
 func count(name string) { figures[name] = figures[name].(int) + 1 }
 
-func post(url, token string, body any) (int, []byte) {
+func post(url string, body any) (int, []byte) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err)
 	}
 	request, _ := http.NewRequest("POST", url, bytes.NewReader(text))
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Authorization", "Bearer k")
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, nil
@@ -49,23 +49,28 @@ func post(url, token string, body any) (int, []byte) {
 	return answer.StatusCode, raw
 }
 
-// ask calls the sidecar. Without one, or if it fails, the answer is empty.
-func ask(operation string, fields object) map[string]json.RawMessage {
-	var answer map[string]json.RawMessage
-	if place.URL != "" {
-		fields["conversation"] = setup.Conversation
-		status, raw := post(place.URL+"/v1/"+operation, place.Token, fields)
-		if status == 200 {
-			json.Unmarshal(raw, &answer)
-		}
+func start(command []string) {
+	process := exec.Command(command[0], command[1:]...)
+	process.Stderr = os.Stderr
+	calls, _ = process.StdinPipe()
+	output, _ := process.StdoutPipe()
+	answers = bufio.NewReader(output)
+	if err := process.Start(); err != nil {
+		panic(err)
 	}
+}
+
+// ask calls the sidecar. If it fails, the answer is empty.
+func ask(operation string, fields object) map[string]json.RawMessage {
+	fields["op"], fields["conversation"] = operation, setup.Conversation
+	json.NewEncoder(calls).Encode(fields)
+	line, _ := answers.ReadBytes('\n')
+	var answer map[string]json.RawMessage
+	json.Unmarshal(line, &answer)
 	return answer
 }
 
 func fit(body object) any {
-	if place.URL == "" {
-		return body
-	}
 	answer := ask("fit", object{"body": body, "options": object{"context_window": setup.Window}})
 	if string(answer["managed"]) != "true" {
 		count("fell_open")
@@ -103,7 +108,7 @@ func turn(text string) bool {
 	messages = append(messages, object{"role": "user", "content": text})
 	for {
 		body := fit(object{"model": "gpt-4o", "messages": messages, "tools": tools, "max_tokens": 1000})
-		status, raw := post(setup.URL+"/v1/chat/completions", "k", body)
+		status, raw := post(setup.URL+"/v1/chat/completions", body)
 		if status != 200 {
 			count("refused")
 			answer := ask("refused", object{"status": status, "body": string(raw)})
@@ -142,10 +147,7 @@ func main() {
 	if err := json.Unmarshal([]byte(os.Args[1]), &setup); err != nil {
 		panic(err)
 	}
-	if setup.Place != "" {
-		raw, _ := os.ReadFile(setup.Place)
-		json.Unmarshal(raw, &place)
-	}
+	start(setup.Command)
 	messages = append(messages, object{"role": "system", "content": setup.System})
 	for number := 0; number < setup.Turns && turn(setup.Texts[number]); number++ {
 	}
@@ -158,4 +160,5 @@ func main() {
 	}
 	out, _ := json.Marshal(figures)
 	fmt.Println(string(out))
+	calls.Close()
 }

@@ -1,51 +1,45 @@
 // An agent with a loop of its own, without a package. `node agent.mjs SETUP` prints its figures.
-// Before each call it asks the sidecar what to send, over HTTP or over standard input.
+// Before each call it asks the sidecar what to send.
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 const setup = JSON.parse(process.argv[2]);
 const { url, window, turns, lines, conversation } = setup;
 const figures = { calls: 0, refused: 0, fell_open: 0, unpaired: 0, handle: "", hidden: "", recalled: "", gone: false, line: "" };
 
-async function post(address, body, headers = {}, timeoutMs = 600_000) {
+async function post(address, body, headers = {}) {
   const answer = await fetch(address, {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers },
     body: JSON.stringify(body),
-    signal: AbortSignal.timeout(timeoutMs),
+    signal: AbortSignal.timeout(600_000),
   });
   return [answer.status, await answer.json()];
 }
 
-function overHttp() {
-  return async (operation, fields) => {
-    const place = JSON.parse(readFileSync(setup.place, "utf8")); // again: it may have been restarted
-    const headers = { Authorization: `Bearer ${place.token}` };
-    const [status, answer] = await post(`${place.url}/v1/${operation}`, fields, headers, setup.timeout_ms);
-    return { status, ...answer };
-  };
-}
-
-function overStdio() {
-  const child = spawn(setup.command[0], setup.command.slice(1), { stdio: ["pipe", "pipe", "inherit"] });
+function start([program, ...words]) {
+  const child = spawn(program, words, { stdio: ["pipe", "pipe", "inherit"] });
   const waiting = new Map();
   let next = 0;
+  child.stdin.on("error", () => {});
+  child.on("close", () => waiting.forEach(({ reject }) => reject(new Error("it has ended"))));
   createInterface({ input: child.stdout }).on("line", (line) => {
     const answer = JSON.parse(line);
-    waiting.get(answer.id)(answer);
-    waiting.delete(answer.id);
+    waiting.get(answer.id)?.resolve(answer);
   });
-  const ask = (op, fields) =>
-    new Promise((resolve) => {
-      waiting.set(next, resolve);
-      child.stdin.write(JSON.stringify({ id: next++, op, ...fields }) + "\n");
-    });
-  ask.close = () => child.stdin.end();
-  return ask;
+  const ask = (op, fields) => {
+    const id = next++;
+    return new Promise((resolve, reject) => {
+      waiting.set(id, { resolve, reject });
+      setTimeout(() => reject(new Error("it is late")), setup.timeout_ms).unref();
+      child.stdin.write(JSON.stringify({ id, op, ...fields }) + "\n", (error) => error && reject(error));
+    }).finally(() => waiting.delete(id));
+  };
+  return { ask, child };
 }
 
-const ask = setup.command ? overStdio() : setup.place ? overHttp() : null;
+let sidecar = setup.command && start(setup.command);
+const ask = sidecar && ((op, fields) => sidecar.ask(op, fields));
 let lastIn = 0;
 let lastOut = [];
 
@@ -66,7 +60,7 @@ async function fit(body) {
       return sent;
     }
   } catch {
-    // It is closed or late: send what was sent before, and what is new.
+    // It has ended or is late: send what was sent before, and what is new.
   }
   figures.fell_open++;
   return { ...body, messages: [...lastOut, ...body.messages.slice(lastIn)] };
@@ -109,7 +103,9 @@ async function turn(text) {
       messages.push({ role: "tool", tool_call_id: call.id, content: report(number) });
     }
     if (setup.pauses?.includes(figures.calls)) {
-      console.log("pause");
+      const { exitCode, signalCode } = sidecar.child;
+      if (exitCode !== null || signalCode !== null) sidecar = start(setup.command);
+      console.log(sidecar.child.pid);
       await new Promise((resolve) => process.stdin.once("data", resolve));
     }
   }
@@ -125,5 +121,5 @@ if (ask && figures.handle) {
   figures.line = (await ask("totals", { conversation, end: true })).line ?? "";
 }
 console.log(JSON.stringify(figures));
-ask?.close?.();
+sidecar?.child.stdin.end();
 process.stdin.destroy();

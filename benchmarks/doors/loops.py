@@ -3,8 +3,8 @@
     python -m benchmarks.doors.loops            # 32 turns a life
     python -m benchmarks.doors.loops --quick    # 12 turns, without the broken sidecars
 
-An agent in Node and one in Go ask over HTTP, one in Node over standard input. A turn is two
-parallel calls, one more and an answer; the strict simulator has a window of 16,000 tokens.
+An agent in Node and one in Go start a sidecar. A turn is two parallel calls, one more and an
+answer; the strict simulator has a window of 16,000 tokens.
 
 bare_calls        calls that the agent survives without the sidecar
 calls, refused    calls that the provider answered and refused
@@ -13,7 +13,7 @@ fell_open         calls for which the sidecar did not say what to send
 cache_read_ratio  input from the cache, beside that of a plain `Context` in the same life
 read_back         whether a hidden report came back byte for byte
 gone              whether its handle is not here any more, because the log was lost
-cpu_ms            CPU of the sidecar a call, of the whole life
+cpu_ms            CPU of the sidecar a call, in the median
 killed, …         the life in Node whose sidecar is killed and started again with its store, without
                   one, on a full disk, or stands still; `more_writes` is how often more than in
                   the undisturbed lives a request began in another way than the one before
@@ -26,6 +26,7 @@ import os
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -46,11 +47,11 @@ TURNS, QUICK_TURNS = 32, 12
 PAUSES = (61, 64)
 """After these calls a sidecar is broken, and repaired. They call tools, because the agent pauses
 only there."""
-TIMEOUT_MS = 2_000
+TIMEOUT_MS, LATE_MS = 60_000, 2_000
+"""How long the agent waits for an answer, and for one of a sidecar that will break."""
 LEAST_CACHE_READ_RATIO = 0.95
 TOO_LONG = 2_000_000
 FOLDER = Path(__file__).parent
-CLOCK_HZ = os.sysconf("SC_CLK_TCK")
 SIDECAR = [sys.executable, "-m", "trimtab.cli", "sidecar"]
 LINES = life.REPORT_LINES
 MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id")
@@ -66,13 +67,12 @@ def measure(*, quick: bool) -> harness.Report:
         report: dict[str, Any] = {
             "turns": turns,
             "plain_cache_read": round(plain, 3),
-            "node": {"bare_calls": bare, **run_over_http(NODE, turns, folder / "node")},
-            "stdio": {"bare_calls": bare, **run_over_stdio(turns)},
+            "node": {"bare_calls": bare, **run_loop(NODE, turns, folder / "measured_node")},
         }
         if (agent := build_go_agent(folder)) is None:
             report["go"] = {"skipped": "there is no Go compiler here"}
         else:
-            report["go"] = {"bare_calls": bare, **run_over_http([agent], turns, folder / "go")}
+            report["go"] = {"bare_calls": bare, **run_loop([agent], turns, folder / "measured_go")}
         if not quick:
             writes = max(
                 each.get("writes", 0) for each in report.values() if isinstance(each, dict)
@@ -96,45 +96,33 @@ def run_bare(turns: int) -> int:
         return _run(NODE, _set_up(simulator, turns))["calls"]
 
 
-def run_over_http(agent: Sequence[str], turns: int, folder: Path) -> dict[str, Any]:
-    """Run an agent that asks over HTTP."""
-    with _simulate(turns) as simulator, _sidecar(folder) as process:
-        before = _read_cpu_s(process.pid)
-        setup = _set_up(simulator, turns, place=str(folder / "sidecar.json"))
-        figures = _run(agent, setup)
-        spent = _read_cpu_s(process.pid) - before
-        figures["cpu_ms"] = round(spent * 1_000 / max(1, figures["calls"]), 2)
-        return _study(figures, simulator.list_requests())
-
-
-def run_over_stdio(turns: int) -> dict[str, Any]:
-    """Run an agent that starts its own sidecar."""
+def run_loop(agent: Sequence[str], turns: int, measured: Path) -> dict[str, Any]:
+    """Run an agent, and read the CPU of each fit from this file."""
+    command = ["env", f"TRIMTAB_MEASURED={measured}", sys.executable]
+    command += [str(FOLDER / "measured_sidecar.py"), "sidecar"]
     with _simulate(turns) as simulator:
-        figures = _run(NODE, _set_up(simulator, turns, command=[*SIDECAR, "--stdio"]))
+        figures = _run(agent, _set_up(simulator, turns, command=command))
+        spent = [json.loads(line)["cpu"] for line in measured.read_text().splitlines()]
+        figures["cpu_ms"] = round(statistics.median(spent) * 1_000, 2)
         return _study(figures, simulator.list_requests())
 
 
 def run_broken(fault: str, turns: int, folder: Path, undisturbed_writes: int) -> dict[str, Any]:
     """Run an agent whose sidecar breaks after some calls, and is repaired after some more."""
     store = [] if fault == "killed_without_store" else ["--store", str(folder / "store")]
-    place = {"place": str(folder / "sidecar.json"), "timeout_ms": TIMEOUT_MS, "pauses": PAUSES}
-    with _simulate(turns) as simulator, _sidecar(folder, *store) as process:
-        agent = _start(NODE, _set_up(simulator, turns, **place))
+    more = {"command": [*SIDECAR, *store], "timeout_ms": LATE_MS, "pauses": PAUSES}
+    with _simulate(turns) as simulator:
+        agent = _start(NODE, _set_up(simulator, turns, **more))
         assert agent.stdin is not None
         assert agent.stdout is not None
-        assert agent.stdout.readline() == "pause\n"
+        process = int(agent.stdout.readline())
         _break(fault, process, folder)
         agent.stdin.write("go on\n")
         agent.stdin.flush()
-        assert agent.stdout.readline() == "pause\n"
+        assert int(agent.stdout.readline())
         if fault == "late":
-            process.send_signal(signal.SIGCONT)
-        if process.poll() is None:
-            figures = _end(agent)
-        else:
-            with _sidecar(folder, *store):
-                figures = _end(agent)
-        report = _study(figures, simulator.list_requests())
+            os.kill(process, signal.SIGCONT)
+        report = _study(_end(agent), simulator.list_requests())
     return {**report, "more_writes": report["writes"] - undisturbed_writes}
 
 
@@ -156,29 +144,14 @@ def _simulate(turns: int) -> Generator[RemoteSimulator]:
         yield simulator
 
 
-@contextmanager
-def _sidecar(folder: Path, *options: str) -> Generator[subprocess.Popen[str]]:
-    process = subprocess.Popen(  # noqa: S603 - our own
-        [*SIDECAR, "--state", str(folder), *options], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        assert "listens" in process.stderr.readline()
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _break(fault: str, process: subprocess.Popen[str], folder: Path) -> None:
+def _break(fault: str, process: int, folder: Path) -> None:
     if fault == "late":
-        process.send_signal(signal.SIGSTOP)
+        os.kill(process, signal.SIGSTOP)
         return
     if fault == "disk_full":
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (1, 1))
         return
-    process.kill()
-    process.wait()
+    os.kill(process, signal.SIGKILL)
     if fault == "store_lost":
         shutil.rmtree(folder / "store")
 
@@ -192,6 +165,7 @@ def _set_up(simulator: RemoteSimulator, turns: int, **more: Any) -> dict[str, An
         "conversation": life.CONVERSATION,
         "system": life.SYSTEM,
         "texts": [life.user_text(turn) for turn in range(turns)],
+        "timeout_ms": TIMEOUT_MS,
         **more,
     }
 
@@ -237,11 +211,6 @@ def _extends(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 def _plain(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [[message.get(key) for key in MESSAGE_KEYS] for message in messages]
-
-
-def _read_cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_HZ
 
 
 def _find_faults(report: Mapping[str, Any], turns: int) -> Iterator[str]:

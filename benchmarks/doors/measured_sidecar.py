@@ -1,4 +1,4 @@
-"""`trimtab sidecar --stdio` that records the CPU of each fit, beside that of `json.loads`."""
+"""`trimtab sidecar` that records the CPU of each fit, beside that of `json.loads`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Talks to `trimtab sidecar --stdio`, which this process starts. The same file is in each plugin.
+// Talks to `trimtab sidecar`, which this process starts. The same file is in each plugin.
 //
 // One rule: whatever goes wrong, there is no answer, and the agent sends what it would have sent.
 import { spawn } from "node:child_process"
@@ -169,7 +169,7 @@ export class Sidecar {
     if (this.#process || this.starts >= MAX_STARTS) return this.#process
     this.#patienceMs = this.starts++ ? RESTART_TIMEOUT_MS : START_TIMEOUT_MS
     const [program, ...words] = this.#command
-    const child = spawn(program, [...words, "sidecar", "--stdio"], { stdio: "pipe" })
+    const child = spawn(program, [...words, "sidecar"], { stdio: "pipe" })
     this.#process = child
     this.#buffer = []
     let lastWords = ""

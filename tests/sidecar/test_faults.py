@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.sidecar.doors import SMALL, ask, chat, fit, fit_from_start, report
+from tests.sidecar.calls import SMALL, ask, chat, fit, fit_from_start, report
 from trimtab.errors import StoreFull
 from trimtab.integrations.conversations import Conversations
 from trimtab.sidecar.redacted_conversations import RedactedConversations
@@ -224,7 +224,7 @@ def test_a_call_that_cannot_be_read_is_blocked_if_it_names_a_redaction(
 ):
     sidecar = Sidecar()
     text = f'{{"conversation": "a", "op": "fit", "options": {options}, {end}'
-    answer = sidecar.run(sidecar.answer("fit", text, owner="me"))
+    answer = sidecar.run(sidecar.answer("fit", text))
     assert (answer.status, answer.fields.get("blocked", False)) == (400, is_blocked)
     answers = io.BytesIO()
     sidecar.run(serve_stdio(sidecar, io.BytesIO(text.encode()), answers))
@@ -362,6 +362,15 @@ def test_another_process_goes_on_from_the_store(tmp_path: Path):
     assert shown(fit(after, longer(TURNS)))[: len(sent)] == sent
     assert ask(after, "recall", conversation="a", handle="m3")["text"].endswith("Turn 0")
     after.run(after.close())
+
+
+def test_two_processes_use_a_conversation_of_one_store_in_turn(tmp_path: Path):
+    first, second = Sidecar(tmp_path), Sidecar(tmp_path)
+    sent = shown(fit(first, chat(TURNS)))
+    for sidecar, turns in ((second, TURNS), (first, TURNS + 1)):
+        answer = fit(sidecar, longer(turns))
+        before, sent = sent, shown(answer)[:-2]
+        assert (sent[: len(before)], answer["fault"]) == (before, "")
 
 
 def test_what_cannot_fit_goes_to_the_provider_as_it_is():

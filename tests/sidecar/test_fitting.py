@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trimtab
-from tests.sidecar.doors import OWNER, SMALL, ask, chat, claude, fit, fit_from_start, report
+from tests.sidecar.calls import SMALL, ask, chat, claude, fit, fit_from_start, report
 from trimtab.dialects.caller_marks import without_marks
 from trimtab.sidecar.json_text import JsonText, patch_json
 from trimtab.sidecar.sidecar import Sidecar
@@ -27,7 +27,7 @@ def sidecar() -> Sidecar:
 def send_text(sidecar: Sidecar, body: str, **fields: Any) -> Any:
     """Fit a body as it was written."""
     call = json.dumps({"conversation": "a", "options": SMALL, **fields})
-    return sidecar.run(sidecar.answer("fit", f'{call[:-1]}, "body": {body}}}', owner=OWNER))
+    return sidecar.run(sidecar.answer("fit", f'{call[:-1]}, "body": {body}}}'))
 
 
 def test_what_fits_is_the_clients_own(sidecar: Sidecar):
@@ -355,7 +355,7 @@ def test_calls_for_one_conversation_wait_for_each_other(sidecar: Sidecar):
     bodies = [json.dumps({"conversation": "a", "body": chat(n), "options": SMALL}) for n in (1, 2)]
 
     async def ask_all() -> list[Any]:
-        asked = [sidecar.answer("fit", body, owner=OWNER) for body in bodies for _ in range(4)]
+        asked = [sidecar.answer("fit", body) for body in bodies for _ in range(4)]
         return await asyncio.gather(*asked)
 
     assert all(answer.fields["managed"] for answer in sidecar.run(ask_all()))

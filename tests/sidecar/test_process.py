@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import http.client
 import io
 import json
+import os
+import pty
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.sidecar.doors import SMALL, chat
+from tests.sidecar.calls import SMALL, chat
 from trimtab.cli.app import app
 from trimtab.sidecar import stdio
 from trimtab.sidecar.sidecar import Sidecar
@@ -29,88 +27,40 @@ from trimtab.sidecar.stdio import serve_stdio
 TURNS = 12
 COMMAND = [sys.executable, "-m", "trimtab.cli"]
 WITHOUT_TYPER = "import sys; sys.modules['typer'] = None; from trimtab.cli import main; main()"
-
-
-@contextmanager
-def running(folder: Path, *options: str) -> Generator[subprocess.Popen[str]]:
-    """Start a sidecar, and wait until it listens."""
-    process = subprocess.Popen(
-        [*COMMAND, "sidecar", "--state", str(folder), *options], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        assert "listens" in process.stderr.readline()
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def call(folder: Path, body: Any, *, conversation: str = "a") -> dict[str, Any]:
-    """Fit a body as a client that finds the sidecar by its file."""
-    place = json.loads((folder / "sidecar.json").read_text())
-    if place["socket"]:
-        connection = http.client.HTTPConnection("localhost")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(place["socket"])
-    else:
-        connection = http.client.HTTPConnection(place["url"].removeprefix("http://"))
-    headers = {"Authorization": f"Bearer {place['token']}", "Content-Type": "application/json"}
-    fields = {"conversation": conversation, "body": body, "options": SMALL}
-    connection.request("POST", "/v1/fit", json.dumps(fields), headers)
-    answer = json.loads(connection.getresponse().read())
-    connection.close()
-    return answer
+WITHOUT_SOCKETS = (
+    "import os, sys; refused = ('socket.bind', 'socket.connect');"
+    "sys.addaudithook(lambda event, _: event in refused and os._exit(3));"
+    "from trimtab.cli import main; main()"
+)
 
 
 @pytest.mark.process
 def test_a_killed_sidecar_goes_on_from_its_store(tmp_path: Path):
-    store = str(tmp_path / "store")
-    with running(tmp_path / "state", "--store", store) as process:
-        sent = call(tmp_path / "state", chat(TURNS))["body"]["messages"]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    with running(tmp_path / "state", "--store", store) as process:
-        again = call(tmp_path / "state", chat(TURNS))
-        assert (again["body"]["messages"], again["hidden"]) == (sent, [])
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-    place = json.loads((tmp_path / "state" / "sidecar.json").read_text())
-    assert (place["url"], place["pid"]) == ("", 0)
+    command = [*COMMAND, "sidecar", "--store", str(tmp_path)]
+    fields = {"op": "fit", "conversation": "a", "body": chat(TURNS), "options": SMALL}
+    line = json.dumps(fields).encode() + b"\n"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(line)
+        process.stdin.flush()
+        sent = json.loads(process.stdout.readline())["body"]["messages"]
+        process.kill()
+    ended = subprocess.run(command, input=line, stdout=subprocess.PIPE, check=True)
+    again = json.loads(ended.stdout)
+    assert (again["body"]["messages"], again["hidden"]) == (sent, [])
 
 
 @pytest.mark.process
-def test_one_folder_has_one_sidecar_and_a_socket_is_no_port(tmp_path: Path):
-    with running(tmp_path, "--socket"):
-        assert call(tmp_path, chat(1))["managed"]
-        path = tmp_path / "sidecar.sock"
-        assert path.stat().st_mode & 0o777 == 0o600
-        second = subprocess.run(
-            [*COMMAND, "sidecar", "--state", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert second.returncode == 2
-        assert "already runs" in second.stderr
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param([*COMMAND], marks=pytest.mark.soak),
-        [sys.executable, "-c", WITHOUT_TYPER],
-    ],
-)
-def test_a_program_asks_over_standard_input(program: list[str], tmp_path: Path):
+@pytest.mark.parametrize("program", [WITHOUT_TYPER, WITHOUT_SOCKETS])
+def test_a_program_asks_over_standard_input_and_nobody_else(program: str, tmp_path: Path):
     calls = [
         {"id": "x", "op": "fit", "conversation": "a", "body": chat(TURNS), "options": SMALL},
         {"id": 2, "op": "health"},
         {"id": 3, "op": "none"},
     ]
     lines = "".join(json.dumps(each) + "\n" for each in calls) + "nonsense\n"
-    command = [*program, "sidecar", "--stdio", "--store", str(tmp_path)]
+    command = [sys.executable, "-c", program, "sidecar", "--store", str(tmp_path)]
     ended = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     answers = {each["id"]: each for each in map(json.loads, ended.stdout.splitlines())}
@@ -140,7 +90,7 @@ def test_a_body_goes_through_a_pipe(tmp_path: Path):
 @pytest.mark.process
 def test_a_program_that_no_longer_reads_ends_the_process_without_noise():
     with subprocess.Popen(
-        [*COMMAND, "sidecar", "--stdio"],
+        [*COMMAND, "sidecar"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -158,7 +108,7 @@ def test_a_program_that_no_longer_reads_ends_the_process_without_noise():
 @pytest.mark.process
 def test_an_interrupt_in_the_terminal_of_the_agent_does_not_end_it():
     with subprocess.Popen(
-        [*COMMAND, "sidecar", "--stdio"],
+        [*COMMAND, "sidecar"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -174,6 +124,20 @@ def test_an_interrupt_in_the_terminal_of_the_agent_does_not_end_it():
         process.stdin.close()
         assert process.wait(timeout=60) == 0
         assert process.stderr.read() == b""
+
+
+@pytest.mark.process
+def test_whoever_types_the_command_reads_that_it_waits():
+    terminal, own_end = pty.openpty()
+    with (
+        os.fdopen(terminal, "wb", buffering=0) as keys,
+        os.fdopen(own_end) as typed,
+        subprocess.Popen([*COMMAND, "sidecar"], stdin=typed, stderr=subprocess.PIPE) as process,
+    ):
+        assert process.stderr
+        assert b"waiting for calls" in process.stderr.readline()
+        keys.write(b"\x04")
+        assert process.wait(timeout=60) == 0
 
 
 class BrokenInput(io.BytesIO):

@@ -88,7 +88,7 @@ async def _ask(sidecar: Sidecar, text: str, *, name: str, window: int, **more: s
     want = more.pop("want", "body")
     options = {"context_window": window, "recall": HINT, **more}
     fields = json.dumps({"conversation": name, "options": options, "want": want})
-    return await sidecar.answer("fit", f'{fields[:-1]},"body":{text}}}', owner="fuzz")
+    return await sidecar.answer("fit", f'{fields[:-1]},"body":{text}}}')
 
 
 async def _check_hiding(

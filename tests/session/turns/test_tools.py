@@ -385,6 +385,12 @@ async def test_after_a_restart_a_turn_without_the_functions_of_its_tools_is_refu
     assert again.window.settings.tools == ()
 
 
+async def test_a_session_that_began_with_definitions_alone_may_have_its_functions_elsewhere(memory):
+    session = await create(memory, "anthropic", tools=[definition("read")])
+    finished = await run_turn(session, claude("Hello."), message=say("Hello."))
+    assert finished.text == "Hello."
+
+
 async def test_none_keeps_the_tools_of_the_session_with_their_functions(memory):
     session = await create(memory, "anthropic")
 

@@ -55,7 +55,7 @@ def main() -> None:
         elif EXTRAS_BY_COMMAND.get(command, "cli") != "cli":
             sys.stderr.write(f"{explain_missing_command(command)}\n")
             sys.exit(2)
-        if command == "sidecar" and "--stdio" in sys.argv and find_spec("typer") is None:
+        if command == "sidecar" and find_spec("typer") is None:
             _run_sidecar_without_typer()
             return
         from trimtab.cli.app import app
@@ -70,17 +70,15 @@ def main() -> None:
 
 
 def _run_sidecar_without_typer() -> None:
-    """Run `trimtab sidecar --stdio`, which a program starts that need not install an extra."""
+    """Run `trimtab sidecar`, which a program starts that need not install an extra."""
     from argparse import ArgumentParser
 
-    from trimtab.sidecar.process import run_on_stdio
-    from trimtab.sidecar.state_file import find_state_folder
+    from trimtab.sidecar.process import run_sidecar
 
     parser = ArgumentParser(prog="trimtab")
     parser.add_argument("command", choices=["sidecar"])
-    parser.add_argument("--stdio", action="store_true")
     parser.add_argument("--store", default=os.environ.get("TRIMTAB_STORE"))
-    run_on_stdio(folder=find_state_folder(os.environ), store=parser.parse_args().store)
+    run_sidecar(store=parser.parse_args().store)
 
 
 def explain_missing_package(package: str, command: str = "") -> str:

@@ -99,7 +99,7 @@ def _fit(call: str, store: str | None) -> Answer:
         sidecar = Sidecar(store)
     except (TypeError, ValueError) as error:
         raise print_error_for_exit(str(error)) from error
-    answer = sidecar.run(sidecar.answer("fit", call, owner=""))
+    answer = sidecar.run(sidecar.answer("fit", call))
     sidecar.run(sidecar.close())
     return answer
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
-from trimtab.sidecar.process import run_on_stdio, run_over_http
+from trimtab.sidecar.process import run_sidecar
 from trimtab.sidecar.sidecar import MAX_CONVERSATIONS
-from trimtab.sidecar.state_file import SidecarRunning, UnsafeStateFolder, find_state_folder
 
 
 def check_store_option(context: typer.Context, store: str | None) -> str | None:
@@ -20,11 +17,7 @@ def check_store_option(context: typer.Context, store: str | None) -> str | None:
     return store
 
 
-def sidecar_command(  # noqa: PLR0917 - typer reads the options from its signature
-    stdio: Annotated[
-        bool,
-        typer.Option("--stdio", help="Read calls from standard input, one JSON object a line."),
-    ] = False,
+def sidecar_command(
     store: Annotated[
         str | None,
         typer.Option(
@@ -33,36 +26,15 @@ def sidecar_command(  # noqa: PLR0917 - typer reads the options from its signatu
             help="Keep conversations in this folder or database. Default: in memory.",
         ),
     ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = 0,
-    socket: Annotated[
-        bool, typer.Option("--socket", help="Listen on a Unix socket and on no port.")
-    ] = False,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for sidecar.json, which has the address and the token. "
-            "Default: ~/.local/state/trimtab.",
-            show_default=False,
-        ),
-    ] = None,
     max_conversations: Annotated[
         int, typer.Option(min=1, help="Conversations that are kept in memory.")
     ] = MAX_CONVERSATIONS,
 ) -> None:
-    """Fit the model calls of programs in any language, over HTTP or standard input."""
+    """Fit the model calls of the program that starts it, in any language.
+
+    Each line of standard input is a call, and each line of standard output an answer.
+    """
     try:
-        folder = find_state_folder(os.environ) if state is None else state.expanduser()
-        if stdio:
-            run_on_stdio(folder=folder, store=store, max_conversations=max_conversations)
-            return
-        run_over_http(
-            folder=folder,
-            store=store,
-            port=port,
-            uses_socket=socket,
-            max_conversations=max_conversations,
-        )
-    except (OSError, SidecarRunning, UnsafeStateFolder, ValueError) as error:
+        run_sidecar(store=store, max_conversations=max_conversations)
+    except (OSError, ValueError) as error:
         raise print_error_for_exit(str(error)) from error

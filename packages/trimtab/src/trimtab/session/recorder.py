@@ -63,6 +63,11 @@ class SessionRecorder:
         """The tools of the last turn that set any, with their functions, by name."""
         return self.session._tools
 
+    @property
+    def has_tools_of_earlier_opening(self) -> bool:
+        """Whether the session's tools were set before it was read from the store."""
+        return self.session.window.settings_seq <= self.session._loaded_seq
+
     def keep_tools(self, tools: Mapping[str, Any]) -> None:
         """Keep the functions of the session's tools for the next turn."""
         self.session._tools = tools

@@ -154,8 +154,8 @@ async def run_turn(
         StaleOwner: If another process has claimed the turn.
         StoreError: If the store failed.
         TypeError: If an argument has a wrong type, such as a client of an SDK as the provider.
-        ValueError: If the provider's dialect is not the session's, or a tool of the session has no
-            function.
+        ValueError: If the provider's dialect is not the session's, or a tool of a session that was
+            opened again has no function.
 
     Example:
         Answer a message with one tool::
@@ -169,7 +169,11 @@ async def run_turn(
     tools_of_turn = {each.name: each for each in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
     functions = {**tools_of_turn, **(recorder.tools if session_tools is None else session_tools)}
-    if session_tools is None and (missing := find_tools_without_function(session, functions)):
+    if (
+        session_tools is None
+        and recorder.has_tools_of_earlier_opening
+        and (missing := find_tools_without_function(session, functions))
+    ):
         raise ValueError(
             f"session {session.id!r} has tools without a function: {', '.join(missing)}; the log "
             "has their definitions only: pass the functions as tools= after each opening, or "

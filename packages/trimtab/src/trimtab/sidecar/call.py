@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -62,8 +61,6 @@ class Call:
 
     source: JsonText
     item: JsonItem
-    owner: str
-    """The name of the caller; empty for the program that has started the process."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -85,12 +82,12 @@ class Call:
 
     @property
     def conversation_id(self) -> str:
-        """The id of the conversation among those of all owners."""
+        """The id of the conversation."""
         name = self.require_text("conversation")
         size = len(name.encode("utf-8", "surrogatepass"))
         if size > MAX_ID_BYTES:
             raise Refusal(400, f"conversation has {size:,} bytes; at most {MAX_ID_BYTES}")
-        return f"{self.owner}/{name}" if self.owner else name
+        return name
 
     def check_fields(self, names: Collection[str]) -> None:
         """Refuse fields that the operation does not have: they may be misspelt."""
@@ -141,7 +138,7 @@ def _names_redaction(fields: Mapping[str, Any]) -> bool:
     return is_like or any("redact" in name for name in names)
 
 
-async def read_call(text: str, *, owner: str) -> Call:
+async def read_call(text: str) -> Call:
     """Read a call.
 
     Raises:
@@ -150,7 +147,7 @@ async def read_call(text: str, *, owner: str) -> Call:
 
     def read() -> Call:
         source = JsonText(text)
-        return Call(source, source.read(CALL_LEVELS), owner)
+        return Call(source, source.read(CALL_LEVELS))
 
     try:
         call = await run_in_thread_if_long(read, len(text))
@@ -160,8 +157,3 @@ async def read_call(text: str, *, owner: str) -> Call:
         error = "a call is an object of JSON"
         raise Refusal(400, error, is_blocked=may_ask_to_redact(text))
     return call
-
-
-def name_owner(token: str) -> str:
-    """Return the name of whoever has a token."""
-    return hashlib.sha256(token.encode()).hexdigest()[:16]

@@ -9,14 +9,19 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-FILE_NAME = "redacted"
-"""The name of the file in the folder of `sidecar.json`."""
 _BEGUN, _ENDED = b"+", b"-"
 _DIGEST_CHARS = 32
 
 log = logging.getLogger("trimtab.sidecar")
+
+
+def locate_file(environ: Mapping[str, str]) -> Path:
+    """Return the file in the folder in which the user's programs keep their state."""
+    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "trimtab" / "redacted"
 
 
 class RedactedConversations:

@@ -1,4 +1,4 @@
-"""`Sidecar`: the answers to a client's calls, whichever way they come in.
+"""`Sidecar`: the answers to a client's calls.
 
 A client keeps its history and makes its model calls. Before each one it passes the body that it
 would send, and gets the body to send. Each operation takes the fields of one call, and returns a
@@ -104,24 +104,18 @@ class Sidecar:
             "health": self._describe_health,
         }
 
-    @property
-    def operations(self) -> frozenset[str]:
-        """The names of the operations."""
-        return frozenset(self._operations)
-
-    async def answer(self, operation: str, text: str, *, owner: str) -> Answer:
+    async def answer(self, operation: str, text: str) -> Answer:
         """Answer a call.
 
         Args:
             operation: The name of the operation.
             text: The call as JSON.
-            owner: Who calls. Nobody sees another one's conversations.
 
         Returns:
             The answer. It never raises for anything that is in the call.
         """
         try:
-            call = await read_call(text, owner=owner)
+            call = await read_call(text)
         except Refusal as refusal:
             return refuse(refusal)
         return await self.answer_read(operation, call)

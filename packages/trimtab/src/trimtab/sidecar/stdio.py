@@ -1,7 +1,7 @@
 """The sidecar over standard input and output: a call a line, an answer a line.
 
-The program that starts it holds both ends, so there is no token. Calls of different conversations
-are answered in the order in which they are done.
+The program that starts it holds both ends, so nobody else can call. Calls of different
+conversations are answered in the order in which they are done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trimtab.sidecar.call import Answer, Refusal, may_ask_to_redact, read_call
 from trimtab.sidecar.sidecar import Sidecar, refuse
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Bytes of a call."""
+"""Bytes of a call. Providers take at most half of it."""
 MAX_OPEN_CALLS = 64
 """Calls that are answered at a time. More wait in the pipe."""
 log = logging.getLogger("trimtab.sidecar")
@@ -61,7 +61,7 @@ async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> N
 async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
     name: Any = None
     try:
-        call = await read_call(_decode(line), owner="")
+        call = await read_call(_decode(line))
         name = call.fields.get("id")
         operation = call.fields.get("op")
         answer = await sidecar.answer_read(operation if isinstance(operation, str) else "", call)

@@ -305,7 +305,7 @@ class ContextLimitsSpec(ConfigBlock):
     """Tokens of the history before the newest user message. By default 20,000 in `layered`,
     elsewhere no limit (0)."""
     max_tool_result_tokens: PositiveInt | None = None
-    """Tokens of one tool result. By default 8,000 in `layered` and `rolling`, 32,000 to 8,000 in
+    """Tokens of one tool result. By default 8,000 in `layered` and `rolling`, 32,000 to 16,000 in
     `auto`, 4,000 bytes in `compact`, 8,000 characters in `thresholds`."""
     max_tool_result_chars: PositiveInt | None = None
     """The same in characters. Set only one of the two."""

@@ -190,12 +190,19 @@ class TextCutter:
         longest = format_shortened_header(total, total, _LONGEST_LINES_NOTE)
         aside = self.measure(self.add_handle(longest)) + 2
         room = max(0, cap.amount - aside)
-        kept = select_kept_pieces(text, room, self.measure, total_tokens=total)
         unit = 4 if cap.unit == "chars" else 1
-        words = format_shortened_header(
-            -(-kept.tokens // unit), -(-total // unit), _describe_kept_pieces(kept)
-        )
-        return TextCut(words=self.add_handle(words), pieces=kept.pieces)
+        while True:
+            kept = select_kept_pieces(text, room, self.measure, total_tokens=total)
+            words = self.add_handle(
+                format_shortened_header(
+                    -(-kept.tokens // unit), -(-total // unit), _describe_kept_pieces(kept)
+                )
+            )
+            # Odd texts may be estimated at more beside the header than alone.
+            excess = self.measure(render_text_cut(text, words, 0, 0, kept.pieces)) - cap.amount
+            if excess <= 0 or not kept.pieces:
+                return TextCut(words=words, pieces=kept.pieces)
+            room -= max(excess, room // 50)
 
     def _split(self, text: str, room: int, indicator: str) -> tuple[int, int]:
         """Return the characters to keep from the start and from the end."""

@@ -115,6 +115,14 @@ class Excerpt:
     """The names and lines that nothing newer shows."""
 
 
+class ShownLines(NamedTuple):
+    """The lines of a result that are shown."""
+
+    numbers: Sequence[int]
+    words: tuple[str, ...]
+    """Their names and quotes, each once."""
+
+
 @dataclass(slots=True)
 class ResultFacts:
     """What is known of the text of a result, computed once."""
@@ -133,9 +141,22 @@ class ResultFacts:
     """Each line as an edit would quote it; empty if it is too short."""
     name_count: int
     """Number of names in all lines."""
+    _shown: tuple[Edit | None, ShownLines] | None = None
+    """The newest edit that was asked about, and the lines after it."""
 
-    def list_shown_lines(self, edit: Edit | None) -> Sequence[int]:
+    def list_shown_lines(self, edit: Edit | None) -> ShownLines:
         """Return the lines that are shown after an edit; none if the text was replaced."""
+        if self._shown is None or self._shown[0] is not edit:
+            lines = self._list_lines_after(edit)
+            words: dict[str, None] = {}
+            for line in lines:
+                words.update(dict.fromkeys(self.names[line]))
+                words.update(dict.fromkeys(self.paths[line]))
+                words[self.quotes[line]] = None
+            self._shown = (edit, ShownLines(lines, tuple(words)))
+        return self._shown[1]
+
+    def _list_lines_after(self, edit: Edit | None) -> Sequence[int]:
         if edit is None:
             return range(len(self.names))
         ends = ((0, edit.head), (self.length - edit.tail, self.length))
@@ -148,13 +169,6 @@ class ResultFacts:
                 numbers.append(line)
                 line += 1
         return numbers
-
-    def show(self, lines: Iterable[int], seen: set[str]) -> None:
-        """Add the names and the quotes of lines to what was seen."""
-        for line in lines:
-            seen.update(self.names[line])
-            seen.update(self.paths[line])
-            seen.add(self.quotes[line])
 
     def select_lines(
         self, lines: Sequence[int], seen: set[str], need: Need, text_price: int, text_tokens: int
@@ -256,18 +270,19 @@ def build_result_facts(kind: ToolKind, text: str) -> ResultFacts:
         return len(word) <= MAX_NAME_CHARS and not (is_output and is_mostly_number(word))
 
     words_by_line = list_identifiers_by_line(joined, counts)
+    names: list[tuple[str, ...]] = []
+    paths: list[tuple[str, ...]] = []
+    for words in words_by_line:
+        line_paths = [word for word in words if "/" in word]
+        line_names = [word for word in words if "/" not in word] if line_paths else words
+        names.append(tuple(dict.fromkeys(line_names)))
+        paths.append(tuple(dict.fromkeys(line_paths)))
     return ResultFacts(
         need=NEED_BY_KIND[kind],
         length=max(1, len(text)),
         starts=starts,
-        names=[
-            tuple(dict.fromkeys([word for word in words if "/" not in word])) if words else ()
-            for words in words_by_line
-        ],
-        paths=[
-            tuple(dict.fromkeys([word for word in words if "/" in word])) if words else ()
-            for words in words_by_line
-        ],
+        names=names,
+        paths=paths,
         quotes=list_quotes(joined),
         name_count=sum(map(len, words_by_line)),
     )
@@ -398,21 +413,21 @@ def value_results(plan: Plan, candidates: Iterable[ToolResultView], price: int) 
     values = ResultValues()
     for result in reversed(window.results.values()):
         facts = index.facts_of(result)
-        lines = facts.list_shown_lines(result.edit)
+        lines, words = facts.list_shown_lines(result.edit)
         total_tokens = result.entry.sizes[result.part].tokens
         is_small = result.size.tokens <= PLACEHOLDER_TOKENS
         is_measured = facts.name_count * TOKENS_PER_MEASURED_NAME >= total_tokens
         if not (is_small or is_measured):
             values.unmeasured[result.key] = result
         if is_small or not is_measured or result.key not in keys or not lines:
-            facts.show(lines, seen)
+            seen.update(words)
             continue
         age = len(window.conversation.groups) - result.entry.round.group.index
         need = Need(*(n * HALF_LIFE_ROUNDS // (HALF_LIFE_ROUNDS + age) for n in facts.need))
         excerpt = facts.select_lines(lines, seen, need, price * total_tokens, total_tokens)
         cut = _build_cut(result, facts, excerpt, price)
         if cut.freed_tokens < max(MIN_CUT_TOKENS, cut.tokens // MIN_CUT_DIVISOR):
-            facts.show(lines, seen)
+            seen.update(words)
             values.worth[result.key] = excerpt.value // cut.tokens
             continue
         values.cuts.append(cut)
