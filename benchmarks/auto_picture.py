@@ -9,9 +9,9 @@ from pathlib import Path
 from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult, make_text_message
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
+from trimtab.replay.call_costs import compute_call_cost_in_input_tokens
 from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup, replay_conversation
 from trimtab.replay.selection import RecordedConversation
-from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
 
 MODEL = "claude-sonnet-4-5"
 CALLS = 160

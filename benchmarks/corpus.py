@@ -11,10 +11,15 @@ import hashlib
 import heapq
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from trimtab.replay.readers import read_recordings
+from trimtab.replay.selection import RecordedConversation
 
 VARIABLE = "TRIMTAB_CORPUS"
 
@@ -48,6 +53,18 @@ def conversations(*, each: int | None = None) -> Iterator[Conversation]:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             read = (_read(line, path.name.removesuffix(".jsonl.gz")) for line in lines)
             yield from read if each is None else heapq.nsmallest(each, read, key=_order)
+
+
+def read_recorded(pattern: str) -> Iterator[RecordedConversation]:
+    """The conversations of the files whose names match, as `trimtab replay` reads them."""
+    where = folder()
+    with tempfile.TemporaryDirectory() as name:
+        for path in sorted(where.glob(pattern)) if where else ():
+            plain = Path(name, path.stem)
+            with gzip.open(path) as packed, plain.open("wb") as file:
+                shutil.copyfileobj(packed, file)
+            yield from read_recordings(plain)
+            plain.unlink()
 
 
 def falls_in(conversation: Conversation, one_in: int) -> bool:

@@ -48,7 +48,6 @@ from trimtab.engine.log.event import Usage
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import InputBill, build_cache_rules
 from trimtab.replay.prompt_scale import learn_prompt_scale, measure_messages
-from trimtab.replay.readers import read_recordings
 from trimtab.replay.runner import EVERYTHING, ReplaySetup, make_counter, replay_conversation
 from trimtab.replay.selection import RecordedConversation, select_conversations
 
@@ -123,9 +122,7 @@ def _find_slowness(report: Report) -> Iterator[str]:
 
 
 def _read(client: str, quick: bool) -> list[RecordedConversation]:
-    folder = corpus.folder()
-    paths = sorted(folder.glob(CLIENTS[client])) if folder else []
-    recordings = (one for path in paths for one in read_recordings(path))
+    recordings = corpus.read_recorded(CLIENTS[client])
     kept = [one for one in recordings if len(one.usage) >= MIN_CALLS]
     return select_conversations(kept, limit=QUICK_CONVERSATIONS if quick else None)
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import progress
 from benchmarks.samples import CLAUDE_MODEL, WINDOW, Sample, shorten_id
 from trimtab.replay.billing import CacheRules, ProviderPricing
+from trimtab.replay.call_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
 from trimtab.replay.needs import CallNeeds, NeedCounts, find_needs, sum_need_counts
 from trimtab.replay.prompt_scale import PromptScale
 from trimtab.replay.runner import (
@@ -30,13 +31,10 @@ from trimtab.replay.runner import (
     replay_conversation,
 )
 from trimtab.replay.selection import RecordedConversation
-from trimtab.replay.setup_costs import (
-    BOOTSTRAP_RESAMPLES,
-    BOOTSTRAP_SEED,
-    CONFIDENCE_LEVEL,
-    split_call_cost,
-    summarise_runs_by_setup,
-)
+
+BOOTSTRAP_RESAMPLES = 1_000
+BOOTSTRAP_SEED = 20_25
+CONFIDENCE_LEVEL = 0.95
 
 
 def make_setup(name: str, sample: Sample | None = None, **options: Any) -> ReplaySetup:
@@ -291,41 +289,87 @@ def build_rows(runs: Sequence[ConversationRun], provider: ProviderPricing) -> li
         if run.setup == EVERYTHING
     }
     rows: list[Row] = []
-    for result in summarise_runs_by_setup(runs, [provider]):
-        point = describe_point(sums[result.setup])
-        own = list(sums[result.setup].values())
+    for setup, own_sums in sums.items():
+        point = describe_point(own_sums)
+        own = list(own_sums.values())
         shared = max(1, sum(one.calls for one in own))
+        own_runs = [run for run in runs if run.setup == setup]
+        calls = [call for run in own_runs for call in run.calls]
+        count = max(1, len(calls))
+        tokens = sum(call.tokens for call in calls)
+        read = sum(call.bill[provider.name].read for call in calls)
+        needs = sum_need_counts(call.needs for call in calls)
         costs: Counter[str] = Counter()
-        for run in runs:
-            for call in run.calls if run.setup == result.setup else ():
+        for run in own_runs:
+            for call in run.calls:
                 if call.index in indexes[run.conversation]:
                     costs.update(split_call_cost(call, provider.name, provider.rules))
         rows.append(
             Row(
-                setup=result.setup,
-                calls=result.calls,
-                refused=result.cannot_fit,
-                tokens=round(result.tokens),
+                setup=setup,
+                calls=len(calls),
+                refused=sum(run.cannot_fit for run in own_runs),
+                tokens=round(tokens / count),
                 cost=point["cost"],
                 baseline=round(sum(one.baseline for one in own) / shared),
                 saved=point["saved"],
                 low=point["saved_interval"][0],
                 high=point["saved_interval"][1],
-                cache_hit=round(result.prices[provider.name].cache_hit, 3),
-                breaks=round(result.breaks, 4),
-                summaries=result.summaries,
+                cache_hit=round(read / max(1, tokens), 3),
+                breaks=round(sum(call.broke for call in calls) / count, 4),
+                summaries=sum(call.summarised > 0 for call in calls),
+                recall=_round_share(needs.seen, needs.references),
+                far=_round_share(needs.far_seen, needs.far),
+                tool=_round_share(needs.tool_seen, needs.tool),
+                recall_with_lists=_round_share(needs.seen + needs.listed, needs.references),
+                far_with_lists=_round_share(needs.far_seen + needs.far_listed, needs.far),
+                tool_with_lists=_round_share(needs.tool_seen + needs.tool_listed, needs.tool),
+                hidden_edits=_round_share(needs.hidden_edits, needs.quoting_edits),
+                far_4grams=_round_share(needs.far_4grams_seen, needs.far_4grams),
                 costs={name: round(cost / shared) for name, cost in costs.items()},
-                **{
-                    share: round(getattr(result, share) or 0.0, 4)
-                    for share in (
-                        *("recall", "far", "tool"),
-                        *("recall_with_lists", "far_with_lists", "tool_with_lists"),
-                        *("hidden_edits", "far_4grams"),
-                    )
-                },
             )
         )
     return rows
+
+
+def _round_share(part: int, whole: int) -> float:
+    """Return a share, or 0 of nothing."""
+    return round(part / whole, 4) if whole else 0.0
+
+
+def split_call_cost(
+    call: ReplayedCall, provider_name: str, cache_rules: CacheRules
+) -> dict[str, float]:
+    """Return what the parts of a call cost, with re-fetches.
+
+    - `head`: system prompt and tools, read, and written if they were not cached;
+    - `new_content`: messages that are newer than the call before, written;
+    - `reading`: earlier messages, read from the cache;
+    - `cold_rewrites`: earlier messages that a pause had taken out of the cache, written again;
+    - `edit_rewrites`: earlier messages after an edit, written again;
+    - `output`, `summaries` and `fetched_again`.
+    """
+    bill = call.bill[provider_name]
+    unread = bill.total - bill.read
+    unread_price = (bill.cost(cache_rules) - bill.read * cache_rules.read) / max(1, unread)
+    head_read = min(call.head, bill.read)
+    head_written = min(call.head - head_read, unread)
+    new = min(call.new, unread - head_written)
+    rewritten = unread_price * (unread - head_written - new)
+    output = call.output * cache_rules.output
+    input_cost = bill.cost(cache_rules)
+    return {
+        "head": head_read * cache_rules.read + head_written * unread_price,
+        "output": output,
+        "new_content": new * unread_price,
+        "reading": (bill.read - head_read) * cache_rules.read,
+        "cold_rewrites": rewritten if call.is_cold else 0.0,
+        "edit_rewrites": 0.0 if call.is_cold else rewritten,
+        "summaries": compute_call_cost_in_input_tokens(call, provider_name, cache_rules)
+        - input_cost
+        - output,
+        "fetched_again": compute_refetch_cost(call, cache_rules),
+    }
 
 
 def compute_cost(call: ReplayedCall, provider: ProviderPricing) -> float:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from benchmarks import corpus
-from trimtab.replay.billing import ProviderPricing, list_billed_providers
-from trimtab.replay.readers import read_recordings
-from trimtab.replay.selection import RecordedConversation, select_conversations
+from benchmarks.halves import take_half
+from trimtab.replay.billing import ProviderPricing, get_provider_pricing
+from trimtab.replay.selection import RecordedConversation
 
 CLAUDE_MODEL, OPENAI_MODEL = "claude-sonnet-4-5", "gpt-5"
 WINDOW = 200_000
@@ -58,7 +58,7 @@ class Sample:
 
     @property
     def provider(self) -> ProviderPricing:
-        return list_billed_providers(self.model)[0]
+        return get_provider_pricing(self.model)
 
     @property
     def calls(self) -> int:
@@ -128,8 +128,8 @@ def sample_long(count: int | None = None) -> list[RecordedConversation]:
 
 def sample_half(min_calls: int = LONG_CALLS) -> list[RecordedConversation]:
     """Return the half of all repositories that the hash of the id held out at first."""
-    half = select_conversations(_read_claude_code(), min_calls=min_calls, half="odd")
-    return sort_by_hash(half)
+    half = take_half(_read_claude_code(), "odd")
+    return sort_by_hash(one for one in half if one.calls >= max(1, min_calls))
 
 
 def sample_short(count: int | None) -> tuple[RecordedConversation, ...]:
@@ -166,6 +166,4 @@ def _read_claude_code() -> tuple[RecordedConversation, ...]:
 
 def _read(pattern: str) -> Iterator[RecordedConversation]:
     """Read conversations up to where their agents themselves compacted."""
-    folder = corpus.folder()
-    for path in sorted(folder.glob(pattern)) if folder else ():
-        yield from (one for one in read_recordings(path) if one.part == 1)
+    return (one for one in corpus.read_recorded(pattern) if one.part == 1)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus
+from benchmarks.halves import take_half
 from benchmarks.harness import no_corpus, parser, skip
 from benchmarks.peers.adapters.provider_compaction import Server
 from benchmarks.peers.measure import Material, build_run
@@ -38,10 +39,9 @@ from benchmarks.recorded import compute_cost, learn_scale, make_baseline, make_s
 from benchmarks.samples import CLAUDE_MODEL, WINDOW
 from trimtab import Context
 from trimtab.dialects.openai_chat.codec import serialize_history
-from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.billing import get_provider_pricing
 from trimtab.replay.needs import NO_NEEDS, CallNeeds, EarlierReference, find_needs, sum_need_counts
 from trimtab.replay.prompt_scale import add_head_stand_in, measure_messages
-from trimtab.replay.readers import read_recordings
 from trimtab.replay.runner import (
     EVERYTHING,
     ConversationRun,
@@ -49,13 +49,13 @@ from trimtab.replay.runner import (
     make_counter,
     replay_conversation,
 )
-from trimtab.replay.selection import RecordedConversation, assign_corpus_halves
+from trimtab.replay.selection import RecordedConversation
 
 MIN_CALLS = 100
 TRIGGER = 150_000
 RESULTS = Path(__file__).parent / "results" / "session.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "img" / "session.svg"
-OWN = list_billed_providers(CLAUDE_MODEL)[0]
+OWN = get_provider_pricing(CLAUDE_MODEL)
 RULES = {OWN.name: OWN.rules}
 COUNTER = make_counter(CLAUDE_MODEL)
 TRIMTAB = make_setup("trimtab", policy="auto")
@@ -63,13 +63,9 @@ TRIMTAB = make_setup("trimtab", policy="auto")
 
 def choose_session() -> RecordedConversation:
     """Return the session that the rule above names, in one piece."""
-    folder = corpus.folder()
-    paths = sorted(folder.glob("entire_claude_code*.jsonl.gz")) if folder else []
-    every = [one for path in paths for one in read_recordings(path)]
     sessions: dict[str, list[RecordedConversation]] = {}
-    for one, half in zip(every, assign_corpus_halves(every), strict=True):
-        if half == "odd":
-            sessions.setdefault(one.session, []).append(one)
+    for one in take_half(corpus.read_recorded("entire_claude_code*.jsonl.gz"), "odd"):
+        sessions.setdefault(one.session, []).append(one)
     joined = [_join(parts) for parts in sessions.values() if _count_calls(parts) >= MIN_CALLS]
     long = [one for one in joined if _count_tokens(one) > WINDOW]
     median = statistics.median_low(one.calls for one in long)

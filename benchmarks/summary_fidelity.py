@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import corpus
+from benchmarks.halves import CorpusHalf, take_half
 from benchmarks.harness import Report, finish, head, no_corpus, parser, progress, skip, table
 from benchmarks.probes import Case, Probe, cases, told
 from trimtab.engine.recall.search import (
@@ -47,8 +48,7 @@ from trimtab.engine.summaries.format import (
 )
 from trimtab.engine.tokens.counter import TokenCounter, make_piecewise_counter
 from trimtab.models.catalog import resolve_model_info
-from trimtab.replay.readers import read_recordings
-from trimtab.replay.selection import CorpusHalf, RecordedConversation, assign_corpus_halves
+from trimtab.replay.selection import RecordedConversation
 
 MODEL = "claude-sonnet-4-5"
 """Whose tokens are counted, as estimated."""
@@ -202,20 +202,8 @@ def figures(rows: dict[str, Row], every: Sequence[Case]) -> Report:
 
 def recorded(half: CorpusHalf, one_in: int) -> list[RecordedConversation]:
     """The conversations of one half, each up to where its agent itself compacted."""
-    where = corpus.folder()
-    every = (
-        [
-            c
-            for path in sorted(where.glob("*.jsonl.gz"))
-            for c in read_recordings(path)
-            if c.part == 1
-        ]
-        if where
-        else []
-    )
-    sides = assign_corpus_halves(every)
-    chosen = [c for c, side in zip(every, sides, strict=True) if half in ("all", side)]
-    return chosen[::one_in]
+    every = (one for one in corpus.read_recorded("*.jsonl.gz") if one.part == 1)
+    return take_half(every, half)[::one_in]
 
 
 def main(given: argparse.Namespace) -> int:

@@ -24,6 +24,8 @@ from typing import Any
 
 from PIL import Image
 
+from tests.serve.queue.memory_queue import MemoryQueue
+from tests.simulators.telegram import TelegramSimulator, serve_simulated_telegram
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 from trimtab_serve.agent.agent import Agent
@@ -34,8 +36,6 @@ from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.service.delivery import ReplyDelivery
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.memory_queue import MemoryQueue
-from trimtab_serve.testing.telegram import TelegramSimulator, serve_simulated_telegram
 
 ROOT = Path(__file__).parents[1]
 ADA = 7

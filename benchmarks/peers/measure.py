@@ -21,6 +21,7 @@ from trimtab.dialects.openai_chat.codec import parse_message, serialize_history
 from trimtab.engine.log.message import Message
 from trimtab.engine.tokens.counter import measure_message_parts, measure_request_head
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
+from trimtab.replay.call_costs import SUMMARISER_PRICE_RATIO
 from trimtab.replay.needs import NO_NEEDS, CallNeeds, ShownText, count_needs, join_message_text
 from trimtab.replay.prompt_scale import PromptScale
 from trimtab.replay.runner import (
@@ -33,7 +34,6 @@ from trimtab.replay.runner import (
     with_learned_lifetime,
 )
 from trimtab.replay.selection import RecordedCall, RecordedConversation
-from trimtab.replay.setup_costs import SUMMARISER_PRICE_RATIO
 
 COUNTER = make_counter(CLAUDE_MODEL)
 COMPACTION_TOKENS = 300
@@ -190,7 +190,6 @@ def build_run(
                 ),
                 edits=len(request.changed),
                 broke=bool(before) and not _extends(pieces, before),
-                sections=None,
                 needs=counts,
                 missing=sum(min(size, MAX_REFETCH_TOKENS) for size in lost_sizes),
                 **summary,

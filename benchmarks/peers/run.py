@@ -36,8 +36,8 @@ from benchmarks.recorded import (
     refuse_above_window,
     replay_in_window,
 )
-from benchmarks.samples import CLAUDE_MODEL, sample_long
-from trimtab.replay.billing import list_billed_providers
+from benchmarks.samples import CLAUDE_MODEL, OPENAI_MODEL, sample_long
+from trimtab.replay.billing import get_provider_pricing
 from trimtab.replay.needs import find_needs
 from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup
 
@@ -47,9 +47,7 @@ QUICK_SECONDS = 40.0
 TOLERANCE = 0.01
 """Share by which our two ways to measure the same requests may differ."""
 PROVIDERS = {
-    provider.name: provider
-    for provider in list_billed_providers(CLAUDE_MODEL)
-    if provider.name in ("Anthropic", "OpenAI")
+    provider.name: provider for provider in map(get_provider_pricing, (CLAUDE_MODEL, OPENAI_MODEL))
 }
 RULES = {name: provider.rules for name, provider in PROVIDERS.items()}
 COLUMNS = [

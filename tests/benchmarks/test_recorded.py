@@ -5,9 +5,21 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.peers.run import list_undominated
-from benchmarks.recorded import Row, Sums, compare_points, describe_point
+from benchmarks.recorded import (
+    Row,
+    Sums,
+    build_rows,
+    compare_points,
+    describe_point,
+    split_call_cost,
+)
 from benchmarks.samples import TUNING_REPOSITORIES, get_repository
+from tests.replay.calls import PROVIDER, RULES, call
 from tests.replay.conversations import conversation
+from trimtab.replay.billing import InputBill
+from trimtab.replay.call_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
+from trimtab.replay.needs import NeedCounts
+from trimtab.replay.runner import EVERYTHING, ConversationRun
 
 SUMS = Sums(
     calls=10,
@@ -74,3 +86,43 @@ def test_a_peer_is_undominated_if_no_point_beats_it_in_cost_and_all_needs():
         row("saves nothing", 0.0, 1.0, 0.0, 1.0),
     ]
     assert list_undominated(rows) == ["cheaper than both", "hides fewer edits"]
+
+
+def test_the_parts_of_a_cost_add_up_to_it():
+    lossy = call(needs=NeedCounts(references=4, seen=3), missing=600, summarised=3_000)
+    parts = split_call_cost(lossy, "A", RULES)
+    cost = compute_call_cost_in_input_tokens(lossy, "A", RULES) + compute_refetch_cost(lossy, RULES)
+    assert sum(parts.values()) == pytest.approx(cost)
+
+
+def test_what_was_cached_before_and_is_written_again_is_the_price_of_an_edit_or_of_a_pause():
+    bill = {"A": InputBill(read=500, write=600, fresh=0)}
+    after_edit = split_call_cost(call(bill=bill), "A", RULES)
+    after_pause = split_call_cost(call(bill=bill, is_cold=True), "A", RULES)
+    assert after_edit["head"] == pytest.approx(40)
+    assert after_edit["reading"] == pytest.approx(10)
+    assert after_edit["new_content"] == pytest.approx(75)
+    assert (after_edit["edit_rewrites"], after_edit["cold_rewrites"]) == pytest.approx((675, 0))
+    assert (after_pause["edit_rewrites"], after_pause["cold_rewrites"]) == pytest.approx((0, 675))
+
+
+def test_a_row_adds_up_its_calls():
+    needs = NeedCounts(
+        references=4,
+        seen=2,
+        far=2,
+        quoting_edits=2,
+        hidden_edits=1,
+        far_4grams=8,
+        far_4grams_seen=6,
+    )
+    lossy = call(needs=needs, missing=600, broke=True, summarised=300)
+    runs = [
+        ConversationRun(conversation="c", setup=EVERYTHING, calls=(call(), call()), cannot_fit=0),
+        ConversationRun(conversation="c", setup="one", calls=(call(), lossy), cannot_fit=1),
+    ]
+    _, one = build_rows(runs, PROVIDER)
+    assert (one.setup, one.calls, one.refused, one.tokens) == ("one", 2, 1, 1_110)
+    assert (one.recall, one.far, one.tool) == (6 / 8, 2 / 4, 0)
+    assert (one.hidden_edits, one.far_4grams) == (1 / 2, 6 / 8)
+    assert (one.breaks, one.summaries, one.cache_hit) == (0.5, 1, 0.901)

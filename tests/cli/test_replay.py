@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 from tests.replay.conversations import record, wires
 from trimtab import Context
 from trimtab.cli.app import app
-from trimtab.cli.replay_setups import parse_setups, parse_token_count
+from trimtab.cli.replay_study import list_setups
+from trimtab.cli.token_count import parse_token_count
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def paid_logs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("paid")
     for number in range(3):
         lines, before, now = [], 0, 0
-        for index, wire in enumerate(wires(40, words=1_500, first=100 * number)[1:]):
+        for index, wire in enumerate(wires(40, words=2_500, first=100 * number)[1:]):
             now += 5 if index != 41 else 4_000
             stamp = f"2026-01-01T{now // 3600:02}:{now // 60 % 60:02}:{now % 60:02}Z"
             message = {"role": "user", "content": wire.get("content")}
@@ -113,13 +114,13 @@ def test_tools_to_remove_are_named_and_cannot_move_the_cursor(tmp_path):
     ]
     path = tmp_path / "tools.jsonl"
     path.write_text(json.dumps({**record("c", 4), "tools": tools}) + "\n", encoding="utf-8")
-    text = replay(path, "--policies", "full").stdout
+    text = replay(path).stdout
     assert "Tools to remove: 14 of 15 were never called. They took" in text
     assert "  and 4 more; --json lists all" in text
     assert "\x1b" not in text
-    removable = as_json(path, "--policies", "full")["tools"]["to_remove"]
+    removable = as_json(path)["tools"]["to_remove"]
     assert set(removable) == set(names) - {"read"}
-    assert "extra_01" not in replay(path, "--policies", "full", "--share").stdout
+    assert "extra_01" not in replay(path, "--share").stdout
 
 
 def test_each_policy_has_a_row_below_everything_and_the_error_of_the_model(screen):
@@ -163,7 +164,7 @@ def test_no_text_of_a_log_is_on_the_screen(screen):
 
 
 def test_where_nothing_is_saved_it_says_not_to_install(logs):
-    done = replay(logs, "--policies", "full")
+    done = replay(logs)
     assert done.stdout.splitlines()[-1] == (
         "Trimtab would have saved nothing. Not worth installing."
     )
@@ -190,10 +191,10 @@ def test_without_a_path_it_reads_where_clients_keep_their_logs(paid_logs, tmp_pa
 def test_lines_that_cannot_be_read_are_counted(paid_logs, tmp_path):
     text = (paid_logs / "secret-name-0.jsonl").read_text(encoding="utf-8")
     (tmp_path / "a.jsonl").write_text(text + "the secret word\n{}[\n", encoding="utf-8")
-    done = replay(tmp_path, "--limit", "1", "--policies", "full")
+    done = replay(tmp_path, "--limit", "1")
     assert "Skipped 2 entries of 1 file that could not be read" in done.stderr
     assert "secret word" not in done.output
-    assert as_json(tmp_path, "--limit", "1", "--policies", "full")["skipped"] == 2
+    assert as_json(tmp_path, "--limit", "1")["skipped"] == 2
 
 
 def own_log(path, *, model, rounds, **options):
@@ -214,7 +215,7 @@ def test_model_and_window_are_those_of_our_own_logs(tmp_path):
     ]
 
     def models(*options):
-        return as_json(*paths, "--policies", "full", *options)["replayed"]["models"]
+        return as_json(*paths, *options)["replayed"]["models"]
 
     assert models() == {"gpt-4.1": 24_000}
     assert models("--model", "gpt-5") == {"gpt-5": 400_000}
@@ -226,36 +227,15 @@ def test_each_session_is_replayed_with_its_own_model(tmp_path, logs):
         own_log(tmp_path / f"{model}.jsonl", model=model, rounds=rounds)
         for model, rounds in (("gpt-4.1", 2), ("gpt-5", 4))
     ]
-    replayed = as_json(*paths, "--policies", "full")["replayed"]
+    replayed = as_json(*paths)["replayed"]
     assert (list(replayed["models"]), replayed["calls"]) == (["gpt-5", "gpt-4.1"], 8)
-    assert (
-        "assuming model claude-sonnet-4-5 for logs that name none"
-        in replay(logs, "--policies", "full").stderr
-    )
+    assert "assuming model claude-sonnet-4-5 for logs that name none" in replay(logs).stderr
 
 
 def test_a_model_that_the_catalog_does_not_have_is_named_with_similar_ones(logs):
-    done = replay(logs, "--policies", "full", "--model", "claude-opus4-8")
+    done = replay(logs, "--model", "claude-opus4-8")
     assert "claude-opus4-8 is not in the catalog: did you mean claude-opus-4-8" in done.stderr
     assert "200,000 tokens" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--report", "nowhere/x.html"], "the folder nowhere does not exist; create it"),
-        (["--report", "."], "--report . is a folder; name a file"),
-        (["--png", "file"], "--png file is a file; name a folder"),
-    ],
-)
-def test_a_report_that_cannot_be_written_is_found_before_the_replay(
-    options, words, logs, tmp_path, monkeypatch
-):
-    (tmp_path / "file").write_text("x", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    done = replay(logs, *options)
-    assert done.exit_code == 2
-    assert words in done.stderr
 
 
 def test_a_path_that_does_not_exist_is_named(tmp_path):
@@ -269,7 +249,7 @@ def test_too_few_conversations_or_calls_are_no_ground_to_judge_by(many, rounds, 
     path = tmp_path / "some.jsonl"
     lines = [record(f"c{n}", rounds, first=50 * n) for n in range(many)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    done = replay(path, "--policies", "full")
+    done = replay(path)
     assert ("To judge, replay at least" in " ".join(done.stdout.split())) is few
 
 
@@ -280,28 +260,16 @@ def test_a_table_fits_a_terminal_of_a_hundred_columns(screen):
 
 def test_conversations_are_chosen(logs):
     def count(*options):
-        return as_json(logs, "--policies", "full", *options)["replayed"]["sessions"]
+        return as_json(logs, *options)["replayed"]["sessions"]
 
     assert count() == 4
     assert count("--min-calls", "10") == 3
     assert count("--limit", "1") == 1
 
 
-@pytest.mark.slow
-def test_a_report_and_pictures_are_written(logs, tmp_path):
-    page, folder = tmp_path / "out.html", tmp_path / "png"
-    done = replay(logs, "--policies", "full", "--limit", 1, "--report", page, "--png", folder)
-    assert done.exit_code == 0, done.output
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert (folder / "cumulative.png").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--policies", "fool"], "unknown policy 'fool'; choose from full, layered"),
-        (["--policies", "auto:free"], "unknown 'free' in 'auto:free'"),
-        (["--policies", ","], "no policy is named"),
         (["--window", "big"], "invalid number of tokens 'big'"),
     ],
 )
@@ -331,14 +299,14 @@ def test_a_place_without_conversations_says_what_is_looked_for(tmp_path):
     done = replay(tmp_path, "--min-calls", "30")
     assert (done.exit_code, done.stdout) == (1, "")
     assert f"no conversations found in {tmp_path}; supported formats: a trimtab log" in done.stderr
-    assert "in files whose names end in .json, .jsonl, .json.gz, .jsonl.gz\n" in done.stderr
+    assert "in files whose names end in .json, .jsonl\n" in done.stderr
 
 
 def test_one_session_with_one_call_is_said_in_the_singular(tmp_path):
     path = tmp_path / "own.jsonl"
     said = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
     path.write_text("".join(json.dumps(one) + "\n" for one in said), encoding="utf-8")
-    told = " ".join(replay(path, "--policies", "full").stdout.split())
+    told = " ".join(replay(path).stdout.split())
     assert "What you paid is not in these logs: 1 call without usage." in told
     assert "all 1 call of 1 session." in told
 
@@ -354,7 +322,7 @@ def test_what_session_export_writes_is_replayed(tmp_path):
         app, ["session", "export", "first", "-o", str(kept), "--store", str(store.parent)]
     )
     assert done.exit_code == 0, done.output
-    assert as_json(kept, "--policies", "full")["replayed"]["calls"] == 4
+    assert as_json(kept)["replayed"]["calls"] == 4
 
 
 @pytest.mark.parametrize(
@@ -364,17 +332,14 @@ def test_windows_are_typed_as_people_do(text, tokens):
     assert parse_token_count(text) == tokens
 
 
-def test_everything_comes_first_and_a_policy_carries_its_goal_and_its_marks():
-    everything, one, two, three = parse_setups("auto:cost,layered:naive,auto", window=9, model="m")
+def test_everything_comes_first_and_then_each_goal_of_the_default_policy():
+    everything, *goals = list_setups("m", 9)
     assert everything.sends_everything
-    assert one.options == {
-        "policy": "auto",
-        "goal": "cost",
-        "context_window": 9,
-        "dialect": "openai_chat",
-    }
-    assert (two.options["goal"], two.naive_marks) == ("balanced", True)
-    assert (three.options["goal"], three.naive_marks) == ("balanced", False)
+    options = {"policy": "auto", "context_window": 9, "dialect": "openai_chat"}
+    assert [setup.options for setup in goals] == [
+        {**options, "goal": "balanced"},
+        {**options, "goal": "cost"},
+    ]
 
 
 @pytest.mark.process

@@ -89,7 +89,7 @@ def test_an_import_may_take_another_name_but_not_one_that_is_taken(kept, tmp_pat
         ),
         (
             lambda lines: [lines[0].replace('"version":1', '"v":1'), *lines[1:]],
-            "was written before the first release",
+            "the first line of this export has no version",
         ),
     ],
 )

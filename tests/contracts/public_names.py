@@ -26,7 +26,6 @@ PACKAGES = (
     "trimtab_serve",
     "trimtab_serve.client",
     "trimtab_serve.metrics",
-    "trimtab_serve.testing",
 )
 """Whose `__all__` is public."""
 FRAMEWORK_MODULES = (

@@ -65,7 +65,6 @@ SAME_NAMES = {
     "export_user": HTTP_OPERATION,
     "read_history": HTTP_OPERATION,
     "resume": HTTP_OPERATION,
-    "send_message": HTTP_OPERATION,
     "check_api_key": "one rule of a simulated API, in the modules of both makers",
     "main": "the entry point of a program",
 }

@@ -154,8 +154,8 @@ class Server:
 @asynccontextmanager
 async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Server]:
     """Serve an agent; what its schedule says is due at once."""
-    from trimtab_serve.testing.discord import serve_simulated_discord as serve_discord
-    from trimtab_serve.testing.telegram import serve_simulated_telegram as serve_telegram
+    from tests.simulators.discord import serve_simulated_discord as serve_discord
+    from tests.simulators.telegram import serve_simulated_telegram as serve_telegram
 
     async with AsyncExitStack() as stack:
         model = stack.enter_context(served_model())

@@ -16,8 +16,8 @@ from typing import Any
 from tests.conversations import ticking
 from tests.pictures import PDF_TEXT, PNG_TEXT
 from tests.providers.clouds import HAIKU, NOVA, make
+from tests.simulators.clouds.local_server import serve_simulated_clouds
 from trimtab import Context
-from trimtab.testing.server import serve_simulated_provider
 
 HERE = Path(__file__).parent
 MODELS = {
@@ -117,7 +117,7 @@ def _reply(number: int, *blocks: dict[str, Any]) -> dict[str, Any]:
 
 def sent(name: str, requests: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The bodies that a strict Bedrock receives through the real SDKs, and takes."""
-    with serve_simulated_provider(signatures=False, tokenizer="estimate") as simulator:
+    with serve_simulated_clouds(signatures=False, tokenizer="estimate") as simulator:
         asyncio.run(_send(name, simulator.url, requests))
         records = simulator.simulator.records.requests
         assert [record.status for record in records] == [200] * len(requests), records

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 from tests.laws.wires import Piece, texts_of
-from trimtab.testing.server.clouds.base import CloudRequest
-from trimtab.testing.server.clouds.bedrock import BedrockInvoke
-from trimtab.testing.server.clouds.bedrock_converse import BedrockConverseCall
+from tests.simulators.clouds.base import CloudRequest
+from tests.simulators.clouds.bedrock import BedrockInvoke
+from tests.simulators.clouds.bedrock_converse import BedrockConverseCall
+from tests.simulators.clouds.simulator import CloudSimulator
 from trimtab.testing.server.options import ProviderSimulatorOptions
-from trimtab.testing.server.simulator import ProviderSimulator
 
 Wire = Mapping[str, Any]
 NO_OUTPUT = "(no output)"
@@ -107,7 +107,7 @@ class StrictBedrock:
     """The simulator, asked without a socket. Of lengths it says nothing here."""
 
     def __init__(self) -> None:
-        self._simulator = ProviderSimulator(
+        self._simulator = CloudSimulator(
             ProviderSimulatorOptions(
                 window=1_000_000_000, tokenizer=len, signatures=False, thinks=False, keeps=False
             )

@@ -1,9 +1,9 @@
 import pytest
 
-from trimtab.testing.server import serve_simulated_provider
+from tests.simulators.clouds.local_server import serve_simulated_clouds
 
 
 @pytest.fixture(scope="module")
 def served():
-    with serve_simulated_provider() as started:
+    with serve_simulated_clouds() as started:
         yield started

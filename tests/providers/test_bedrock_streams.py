@@ -11,12 +11,12 @@ import pytest
 
 from tests.providers.canned import Answer, serving
 from tests.providers.clouds import AWS, HAIKU, make, request_of
+from tests.simulators.clouds.aws_event_stream import encode_event, encode_exception
 from trimtab import Session, run_turn
 from trimtab.dialects import get_dialect
 from trimtab.errors import ProviderError
 from trimtab.providers.retries import with_retries
 from trimtab.testing import MemoryStore
-from trimtab.testing.server.clouds.aws_event_stream import encode_event, encode_exception
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

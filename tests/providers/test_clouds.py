@@ -19,13 +19,13 @@ import pytest
 
 from tests.providers.canned import Answer, serving
 from tests.providers.clouds import AWS, HAIKU, MODELS, NOVA, SONNET, dialect_of, make, request_of
+from tests.simulators.clouds.aws_event_stream import encode_event
 from trimtab import Context
 from trimtab.dialects import get_dialect
 from trimtab.errors import ProviderError
 from trimtab.providers.bedrock import BedrockClaudeProvider, find_aws_credentials
 from trimtab.providers.error_parser import parse_stop_failure
 from trimtab.testing.server import PROVIDER_FAULTS
-from trimtab.testing.server.clouds.aws_event_stream import encode_event
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

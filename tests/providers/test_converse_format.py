@@ -9,6 +9,7 @@ import pytest
 from tests.adversary.check_converse import check
 from tests.pictures import PDF_TEXT, PNG_TEXT
 from tests.providers.clouds import HAIKU, NOVA, make, request_of
+from tests.simulators.clouds.local_server import serve_simulated_clouds
 from trimtab import Context
 from trimtab.errors import ProviderError
 from trimtab.providers.converse_format import (
@@ -17,7 +18,6 @@ from trimtab.providers.converse_format import (
     parse_converse_reply,
     split_into_events,
 )
-from trimtab.testing.server import serve_simulated_provider
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ UNSIGNED = {"type": "thinking", "thinking": "Hm.", "signature": ""}
 
 @pytest.fixture
 def served():
-    with serve_simulated_provider(signatures=False) as started:
+    with serve_simulated_clouds(signatures=False) as started:
         yield started
 
 

@@ -7,7 +7,7 @@ from trimtab.replay.billing import (
     PromptCacheModel,
     PromptPiece,
     build_cache_rules,
-    list_billed_providers,
+    get_provider_pricing,
 )
 
 MARKS = CacheRules(style="marks", read=0.1, write=1.25, ttl=300, minimum=1_000)
@@ -97,15 +97,8 @@ def test_rules_are_those_of_the_catalog_entry():
     )
 
 
-def test_the_models_own_provider_comes_first_and_no_kind_twice():
-    def names(model: str) -> list[str]:
-        return [provider.name for provider in list_billed_providers(model)]
-
-    assert names("claude-opus-5") == ["Anthropic", "OpenAI", "no cache"]
-    assert names("gpt-5") == ["OpenAI", "Anthropic", "no cache"]
-    assert names("somebody/unheard-of") == ["somebody/unheard-of", "Anthropic", "OpenAI"]
-
-
-def test_no_cache_has_the_models_prices_and_nothing_is_cheaper_for_being_read():
-    none = list_billed_providers("claude-sonnet-4-5")[-1]
-    assert (none.price, none.rules.read, none.rules.write, none.rules.output) == (3, 1, 1, 5)
+def test_a_model_is_billed_by_its_own_prices():
+    own = get_provider_pricing("claude-sonnet-4-5")
+    assert (own.name, own.price, own.rules.read, own.rules.output) == ("Anthropic", 3, 0.1, 5)
+    assert get_provider_pricing("gpt-5").name == "OpenAI"
+    assert get_provider_pricing("somebody/unheard-of").name == "somebody/unheard-of"

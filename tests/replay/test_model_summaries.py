@@ -10,12 +10,12 @@ from trimtab.engine.summaries.format import (
     format_verbatim_list,
     split_summary,
 )
-from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.billing import get_provider_pricing
+from trimtab.replay.call_costs import SUMMARY_OUTPUT_TOKENS, compute_call_cost_in_input_tokens
 from trimtab.replay.needs import find_needs
 from trimtab.replay.runner import ReplaySetup, add_simulated_summary, replay_conversation
-from trimtab.replay.setup_costs import SUMMARY_OUTPUT_TOKENS, compute_call_cost_in_input_tokens
 
-RULES = {provider.name: provider.rules for provider in list_billed_providers("claude-sonnet-4-5")}
+RULES = {"Anthropic": get_provider_pricing("claude-sonnet-4-5").rules}
 TALK = conversation("talk", 30, words=300)
 BY_MODEL = ReplaySetup(name="model", options={"policy": "rolling", "summaries": "manual"})
 BY_NOBODY = ReplaySetup(name="lines", options={"policy": "rolling"})

@@ -2,7 +2,7 @@ import pytest
 
 from tests.replay.conversations import call, result
 from trimtab.dialects.reading import parse_any_system_and_history
-from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.billing import get_provider_pricing
 from trimtab.replay.needs import (
     NO_NEEDS,
     CallNeeds,
@@ -164,9 +164,7 @@ def replayed(policy: str) -> NeedCounts:
         text = CODE + "\n# end" * 400 if number == 20 else "lorem ipsum " * 400
         wires += [call(number, {"path": f"file_{number}.py"}), result(number, text)]
     wires.append(call(40, {"old_string": CODE, "new_string": "pass"}))
-    rules = {
-        provider.name: provider.rules for provider in list_billed_providers("claude-sonnet-4-5")
-    }
+    rules = {"Anthropic": get_provider_pricing("claude-sonnet-4-5").rules}
     talk = RecordedConversation(id="talk", source="made/up", messages=parse(*wires))
     run = replay_conversation(
         talk, ReplaySetup(name=policy, options={"policy": policy}), rules, find_needs(talk.messages)

@@ -4,11 +4,10 @@ import pytest
 
 from tests.replay.conversations import conversation
 from trimtab.engine.log.event import Usage
-from trimtab.replay.billing import InputBill, list_billed_providers
+from trimtab.replay.billing import InputBill, get_provider_pricing
 from trimtab.replay.needs import NeedCounts
-from trimtab.replay.results import ReplayStudy, build_study
 from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplayedCall, ReplaySetup
-from trimtab.replay.savings import compute_savings
+from trimtab.replay.savings import ReplayStudy, compute_savings
 from trimtab.replay.selection import RecordedCall
 
 MODEL = "claude-sonnet-4-5"
@@ -46,7 +45,8 @@ def study(everything, tight, *, refused: int = 0, usage: Usage | None = None) ->
         ),
         ConversationRun(conversation="one", setup="tight", calls=tuple(tight), cannot_fit=0),
     ]
-    return build_study([one], SETUPS, runs, list_billed_providers(MODEL)[:1])
+    pricing = get_provider_pricing(MODEL)
+    return ReplayStudy(conversations=[one], setups=SETUPS, runs=runs, pricing=pricing)
 
 
 def test_a_saving_is_a_share_of_what_everything_costs():

@@ -29,6 +29,7 @@ from pathlib import Path  # noqa: E402
 
 from telegram import Update  # noqa: E402
 
+from tests.simulators.telegram.simulator import TEST_BOT_TOKEN  # noqa: E402
 from trimtab.stores.files import FileStore  # noqa: E402
 from trimtab_serve.agent.agent import open_agent  # noqa: E402
 from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec  # noqa: E402
@@ -38,7 +39,6 @@ from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue  # noqa: E402
 from trimtab_serve.service.delivery import ReplyDelivery  # noqa: E402
 from trimtab_serve.service.events.bus import LocalEventBus  # noqa: E402
 from trimtab_serve.service.service import AgentService  # noqa: E402
-from trimtab_serve.testing.telegram.simulator import TEST_BOT_TOKEN  # noqa: E402
 
 AGENT, WINDOW = "helper", 6_000
 """The agent's name, and its model's window in tokens."""

@@ -38,14 +38,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, finish, head, parser, progress
+from tests.simulators.telegram import ServedTelegramSimulator, TelegramSimulator
+from tests.simulators.telegram import serve_simulated_telegram as serve_bot_api
 from tests.soak.bot_life import AGENT, WINDOW
 from trimtab.engine.log.event import MessageAdded
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 from trimtab.testing.server import ServedSimulator, serve_simulated_provider
 from trimtab_serve.channels.telegram.reply_sender import RESENT_NOTICE
-from trimtab_serve.testing.telegram import ServedTelegramSimulator, TelegramSimulator
-from trimtab_serve.testing.telegram import serve_simulated_telegram as serve_bot_api
 
 MESSAGES = {"full": 5_000, "quick": 300}
 KILLS = 20

@@ -34,6 +34,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.harness import Report, progress, run
+from tests.serve.queue.memory_queue import MemoryQueue
+from tests.simulators.discord import (
+    DiscordSimulator,
+    SlashInteraction,
+    serve_simulated_discord,
+)
 from tests.soak.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from trimtab.engine.log.event import MessageAdded
 from trimtab.testing import MemoryStore
@@ -44,12 +50,6 @@ from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.service.delivery import ReplyDelivery
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.discord import (
-    DiscordSimulator,
-    SlashInteraction,
-    serve_simulated_discord,
-)
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 EVENTS = {"full": 50_000, "quick": 2_000}
 ROUND = 250

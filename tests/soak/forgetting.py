@@ -59,10 +59,10 @@ import yaml
 
 from benchmarks.harness import Report, run
 from benchmarks.store_places import Postgres, no_server, place
+from tests.simulators import telegram
 from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing.server import spawn_simulated_provider
 from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
-from trimtab_serve.testing import telegram
 
 TEXTS = {"full": 200, "quick": 24}
 SEED = 12

@@ -40,6 +40,13 @@ import uvicorn
 from starlette.applications import Starlette
 
 from benchmarks.harness import Report, finish, head, parser, progress
+from tests.serve.queue.memory_queue import MemoryQueue
+from tests.simulators.telegram import (
+    ServedTelegramSimulator,
+    TelegramSimulator,
+    make_telegram_user,
+    serve_simulated_telegram,
+)
 from tests.soak.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from trimtab.engine.log.event import MessageAdded
 from trimtab.testing import MemoryStore
@@ -52,13 +59,6 @@ from trimtab_serve.process.wiring import map_channel_senders
 from trimtab_serve.service.delivery import ReplyDelivery
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.memory_queue import MemoryQueue
-from trimtab_serve.testing.telegram import (
-    ServedTelegramSimulator,
-    TelegramSimulator,
-    make_telegram_user,
-    serve_simulated_telegram,
-)
 
 UPDATES = {"full": 100_000, "quick": 2_500}
 ROUND = 500

@@ -15,7 +15,6 @@ from trimtab.errors import (
     SessionImportError,
     SessionNotFound,
     TruncatedExportError,
-    UnreleasedExportError,
 )
 from trimtab.stores.export import export_session, import_session
 
@@ -100,9 +99,9 @@ async def test_a_file_cut_after_any_line_is_refused(store, kept):
         (sealed([]), NotAnExportError),
         (sealed([], version=2), NewerExportError),
         (sealed(['{"version":2,"seq":1,"at":1.0,"kind":"message"}']), NewerExportError),
-        (['{"trimtab":"session","v":1,"id":"a","events":1}'], UnreleasedExportError),
-        (sealed(['{"v":1,"seq":1,"at":1.0,"kind":"message"}']), UnreleasedExportError),
-        (sealed(['{"seq":1,"at":1.0,"kind":"message"}']), UnreleasedExportError),
+        (['{"trimtab":"session","v":1,"id":"a","events":1}'], NotAnExportError),
+        (sealed(['{"v":1,"seq":1,"at":1.0,"kind":"message"}']), NotAnExportError),
+        (sealed(['{"seq":1,"at":1.0,"kind":"message"}']), NotAnExportError),
         (sealed(['{"version":1,"seq":1,"at":1.0,"kind":"what"}']), NotAnExportError),
         (
             sealed(['{"version":1,"seq":2,"at":1.0,"kind":"turn","state":"ended","epoch":1}']),

@@ -252,24 +252,6 @@ async def test_a_migration_that_was_another_is_refused(migrated):
             await step(migrated)
 
 
-@pytest.mark.parametrize("versions", [1, 6])
-async def test_a_database_from_before_the_first_release_is_refused_and_stays(migrated, versions):
-    names = ["0001_logs", *(f"000{version}_more" for version in range(2, versions + 1))]
-    await rows_none(migrated, "DELETE FROM trimtab.migrations")
-    async with raw(migrated, autocommit=True) as connection:
-        for version, name in enumerate(names, 1):
-            values = [version, name, "x", 0]
-            await connection.execute(QUERIES["record_migration"], values)
-        await connection.execute("ALTER TABLE trimtab.migrations DROP COLUMN needed_version")
-    for step in (migrate, list_pending_migrations, PostgresStore.connect):
-        with pytest.raises(
-            DatabaseNotMigrated,
-            match=r"written before the first release \(0001_logs\).* use another database, or drop",
-        ):
-            await step(migrated)
-    assert await rows(migrated, "SELECT name FROM trimtab.migrations") == [(one,) for one in names]
-
-
 async def test_a_later_migration_is_applied_to_what_is_there(migrated, monkeypatch):
     first = load_migrations()
     await rows_none(migrated, "INSERT INTO trimtab.dead VALUES ('s', 'why', 1)")

@@ -24,7 +24,7 @@ from trimtab.engine.log.event import (
     load_event_line,
 )
 from trimtab.engine.log.message import make_text_message
-from trimtab.errors import NewerLogError, RequestChangedError, UnreleasedLogError
+from trimtab.errors import NewerLogError, RequestChangedError
 
 AGAIN = "if it is meant, write it with `python -m tests.golden.record` and say why in the commit"
 
@@ -103,15 +103,9 @@ def test_a_later_format_is_refused_with_what_to_do():
         load_event_line(line)
 
 
-@pytest.mark.parametrize("before", ['"v":1,', '"v":7,', ""])
-def test_an_event_from_before_the_first_release_is_refused_with_what_to_do(before):
-    line = dump_event_line(EVENTS[8]).replace('"version":1,', before)
-    with pytest.raises(UnreleasedLogError) as refused:
-        load_event_line(line)
-    assert str(refused.value) == (
-        "event 9 was written before the first release of trimtab; this release cannot read it: "
-        "read this log with the trimtab that wrote it, or delete it and start a new session"
-    )
+def test_a_line_without_a_version_is_no_event():
+    with pytest.raises(KeyError):
+        load_event_line(dump_event_line(EVENTS[8]).replace('"version":1,', ""))
 
 
 def test_a_field_of_a_later_release_is_passed_over():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.providers.clouds import ENVIRON, HAIKU, NOVA
+from tests.simulators.clouds.local_server import serve_simulated_clouds
 from trimtab.errors import ProviderError, ProviderFailureDetails
-from trimtab.testing.server import serve_simulated_provider
 from trimtab_serve import load_agent_spec, open_agent
 from trimtab_serve.agent.agent import build_context_options, find_summary_writing_model
 from trimtab_serve.cli.chat.turn_errors import describe_turn_error
@@ -33,7 +33,7 @@ AZURE_KEY = dict.fromkeys(("azure", "azure_responses"), "AZURE_OPENAI_API_KEY")
 
 @pytest.fixture(scope="module")
 def served():
-    with serve_simulated_provider() as started:
+    with serve_simulated_clouds() as started:
         yield started
 
 

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from tests.serve.channels.http.running_apps import house, until
+from tests.serve.queue.memory_queue import MemoryQueue
 from trimtab.errors import StoreUnavailable
 from trimtab.testing import MemoryStore
 from trimtab_serve.api_keys import last_use as module
@@ -15,7 +16,6 @@ from trimtab_serve.api_keys.api_key import create_api_key
 from trimtab_serve.api_keys.last_use import ApiKeyLastUse
 from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.metrics.prometheus import render_metrics
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 

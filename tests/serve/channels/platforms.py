@@ -9,6 +9,12 @@ from typing import Any, Literal
 
 from tests.serve.channels.discord import running_bots as house
 from tests.serve.channels.telegram import running_bots as bots
+from tests.simulators.discord import serve_simulated_discord
+from tests.simulators.telegram import (
+    OneTimeTelegramFault,
+    make_flood_refusal,
+    serve_simulated_telegram,
+)
 from trimtab_serve.channels.discord.message_splitting import (
     MAX_MESSAGE_UTF16_UNITS as DISCORD_UNITS,
 )
@@ -18,9 +24,6 @@ from trimtab_serve.channels.telegram.message_splitting import (
 )
 from trimtab_serve.channels.telegram.reply_sender import RESENT_NOTICE as TELEGRAM_NOTICE
 from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
-from trimtab_serve.testing import serve_simulated_telegram
-from trimtab_serve.testing.discord import serve_simulated_discord
-from trimtab_serve.testing.telegram import OneTimeTelegramFault, make_flood_refusal
 
 NAMES = ("telegram", "discord")
 WAIT_S = 30

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.serve.channels.platforms import NAMES, WAIT_S, Platform, connected
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.queue.queues import claimed
 from trimtab.testing import MemoryStore
 from trimtab_serve.channels.utf16 import count_utf16_units
@@ -18,7 +19,6 @@ from trimtab_serve.service.delivery import (
     RetryDelivery,
     Undeliverable,
 )
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.serve.metrics.exported import samples
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.service.served_agents import until
 from trimtab.testing import MemoryStore
 from trimtab_serve.api_keys import last_use
@@ -16,7 +17,6 @@ from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, Ca
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.process.http_connections import ConnectionLimits, OpenConnections
 from trimtab_serve.process.logging_setup import MAX_LINES_PER_MINUTE, RepeatedLineFilter
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.slow
 

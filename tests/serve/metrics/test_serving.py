@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.serve.metrics.exported import samples
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.service.served_agents import SESSION, agent, inbound, served, until, with_ceilings
 from tests.session.summarised_chats import GOOD, talk, writer
 from trimtab.engine.log.event import Usage
@@ -36,7 +37,6 @@ from trimtab_serve.service.delivery import (
 )
 from trimtab_serve.service.service import QueueFull
 from trimtab_serve.service.turn import ServedTurn
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.serve.process.processes import PATIENCE, serving, write_agent
 from tests.serve.queue.queues import reply
+from tests.simulators import discord, telegram
 from trimtab_serve.process import wiring
 from trimtab_serve.process.wiring import map_channel_senders
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.service import delivery
 from trimtab_serve.service.delivery import MAX_DELIVERY_ATTEMPTS, RetryDelivery, Undeliverable
-from trimtab_serve.testing import discord, telegram
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

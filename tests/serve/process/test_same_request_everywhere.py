@@ -17,6 +17,7 @@ import pytest
 
 from tests.serve.channels.http.running_apps import until
 from tests.serve.process.processes import write_agent
+from tests.simulators import discord, telegram
 from trimtab.engine.log.event import MessageAdded
 from trimtab.testing import server
 from trimtab_serve.agent.config.spec import ScheduleSpec
@@ -32,7 +33,6 @@ from trimtab_serve.process.runtime import ServerRuntime, open_server_runtime
 from trimtab_serve.schedules.config_sync import build_schedule_from_config
 from trimtab_serve.schedules.runner import ScheduleRunner
 from trimtab_serve.schedules.store import ScheduleStore
-from trimtab_serve.testing import discord, telegram
 
 pytestmark = pytest.mark.process
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.serve.queue.memory_queue import MemoryQueue
 from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
 from trimtab.session.recorder import SessionRecorder
@@ -17,7 +18,6 @@ from trimtab.testing import MemoryStore
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 NAMES = ("memory", "files")
 """Every kind of queue; the suite in `test_queue.py` runs on each."""

@@ -167,21 +167,6 @@ async def test_a_message_of_a_later_release_is_refused(tmp_path):
     await queue.close()
 
 
-@pytest.mark.parametrize("serve", [True, False])
-async def test_a_database_from_before_the_first_release_is_refused_and_stays(tmp_path, serve):
-    (tmp_path / ".server").mkdir()
-    with closing(sqlite3.connect(database_of(tmp_path))) as connection:
-        connection.execute("CREATE TABLE inbox (number INTEGER PRIMARY KEY, body TEXT)")
-        connection.execute("PRAGMA user_version = 1")
-    for _ in range(2):
-        with pytest.raises(
-            StoreUnavailable, match=r"server\.db was written before the first release.*move it away"
-        ):
-            await opened(tmp_path, serve=serve)
-    with closing(sqlite3.connect(database_of(tmp_path))) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("inbox",)]
-
-
 async def test_a_file_that_is_no_database_is_damage_and_the_lock_is_given_back(tmp_path):
     queue = await opened(tmp_path)
     await queue.post(inbound("a"))

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.schedules.places import AGENTS, at
 from tests.serve.service.served_agents import PHONE, SESSION, served
 from trimtab.engine.log.redaction import redactor
@@ -15,7 +16,6 @@ from trimtab_serve.schedules.runner import ScheduleRunner
 from trimtab_serve.schedules.schedule import build_run_message
 from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.tools import build_schedule_tools, derive_schedule_number
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")

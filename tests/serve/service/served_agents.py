@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.serve.queue.memory_queue import MemoryQueue
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Text, make_text_message
 from trimtab.session.tools import Tool
@@ -22,7 +23,6 @@ from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 MODEL = "claude-sonnet-4-5"
 SESSION = "default/helper/one"

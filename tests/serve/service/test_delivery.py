@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.queue.queues import S, claimed, inbound, keys, reply
 from tests.serve.service.served_agents import until
 from trimtab.errors import StoreUnavailable
@@ -20,7 +21,6 @@ from trimtab_serve.service.delivery import (
     RetryDelivery,
     Undeliverable,
 )
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.service.served_agents import SESSION, Gated, inbound, served, until
 from trimtab import check
 from trimtab.errors import ProviderError, ProviderFailureDetails, StoreUnavailable
@@ -22,7 +23,6 @@ from trimtab_serve.service.retries import (
     MAX_TURN_RETRY_S,
     TurnRetries,
 )
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 

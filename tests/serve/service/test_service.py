@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.service.served_agents import SESSION, Gated, inbound, served, until
 from trimtab.engine.log.event import MessageAdded, TurnProgressRecord
 from trimtab.errors import ProviderFailureDetails, SessionNotFound, StoreUnavailable
@@ -16,7 +17,6 @@ from trimtab.testing import MemoryStore
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.service import service
 from trimtab_serve.service.service import AgentNotServed, QueueFull
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 

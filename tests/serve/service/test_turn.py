@@ -11,6 +11,7 @@ import pytest
 
 from tests.pictures import png
 from tests.pictures import text as base64_of
+from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.service.served_agents import PHONE, SESSION, Gated, inbound, served, until
 from tests.session.turns.sessions import definition
 from tests.session.turns.test_appends import Recording
@@ -25,7 +26,6 @@ from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
 from trimtab_serve.service import retries, turn
 from trimtab_serve.service.replies import STEP_LIMIT_TEXT
 from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 

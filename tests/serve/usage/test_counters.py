@@ -145,8 +145,8 @@ async def test_reservations_that_come_at_once_do_not_pass_the_limit_together(cou
 
 
 async def test_sessions_that_came_and_went_while_no_server_ran_are_noticed(tmp_path):
+    from tests.serve.queue.memory_queue import MemoryDatabase
     from trimtab.stores.files import FileStore
-    from trimtab_serve.testing.memory_queue import MemoryDatabase
     from trimtab_serve.usage.sqlite import SqliteUsageCounters
 
     store = FileStore(tmp_path, fsync=False)

@@ -1,8 +1,7 @@
 """Agents that are described in a file, and the server that answers for them.
 
-The names listed here are public, and so are the names that `trimtab_serve.client`,
-`trimtab_serve.metrics` and `trimtab_serve.testing` list. Everything else may change in any
-release.
+The names listed here are public, and so are the names that `trimtab_serve.client` and
+`trimtab_serve.metrics` list. Everything else may change in any release.
 """
 
 from __future__ import annotations

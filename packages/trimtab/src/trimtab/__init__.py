@@ -13,7 +13,7 @@ these packages list; everything else may change in any release.
 - `trimtab.stores`: files and databases for logs
 - `trimtab.providers`: models through their SDKs
 - `trimtab.observe`: traces and log lines
-- `trimtab.replay`: recorded conversations under other policies
+- `trimtab.replay`: what recorded conversations cost, and would have cost
 - `trimtab.testing`: stand-ins for your own tests
 - `trimtab.integrations`: modules for frameworks
 """

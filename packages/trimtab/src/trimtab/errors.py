@@ -52,8 +52,6 @@ __all__ = [
     "StoreUnavailable",
     "TrimtabError",
     "TruncatedExportError",
-    "UnreleasedExportError",
-    "UnreleasedLogError",
     "UnsupportedMedia",
     "UnusableSummary",
 ]
@@ -232,10 +230,6 @@ class NewerLogError(TrimtabError, ValueError):
     """The log was written by a newer version of Trimtab."""
 
 
-class UnreleasedLogError(TrimtabError, ValueError):
-    """The log was written before the first release of Trimtab."""
-
-
 class NewerSnapshotError(TrimtabError, ValueError):
     """The snapshot was written by a newer version of Trimtab."""
 
@@ -321,10 +315,6 @@ class NotAnExportError(SessionImportError):
 
 class NewerExportError(SessionImportError):
     """The file was written by a newer version of Trimtab."""
-
-
-class UnreleasedExportError(SessionImportError):
-    """The file was written before the first release of Trimtab."""
 
 
 class TruncatedExportError(SessionImportError):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.serve.service.served_agents import Served, served
+from tests.simulators.discord import DiscordSimulator, serve_simulated_discord
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.base import Store
 from trimtab_serve.agent.config.spec import DiscordSpec
@@ -17,7 +18,6 @@ from trimtab_serve.channels.discord import DiscordTiming, create_discord_channel
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.service.delivery import ReplyDelivery
-from trimtab_serve.testing.discord import DiscordSimulator, serve_simulated_discord
 
 PACE = DiscordTiming(
     identify_interval_s=0.01,

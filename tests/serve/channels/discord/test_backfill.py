@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.serve.channels.discord.running_bots import eventually, living
+from tests.simulators.discord import serve_simulated_discord
 from trimtab.testing import MemoryStore
-from trimtab_serve.testing.discord import serve_simulated_discord
 
 pytestmark = pytest.mark.anyio
 

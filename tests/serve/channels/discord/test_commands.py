@@ -9,13 +9,13 @@ import pytest
 from PIL import Image
 
 from tests.serve.channels.discord.running_bots import Waiting, at_home, echo, living, until
-from trimtab.testing import ScriptedCall
-from trimtab_serve.channels import chat_commands
-from trimtab_serve.testing.discord import (
+from tests.simulators.discord import (
     DiscordSimulator,
     SlashInteraction,
     serve_simulated_discord,
 )
+from trimtab.testing import ScriptedCall
+from trimtab_serve.channels import chat_commands
 
 pytestmark = pytest.mark.anyio
 

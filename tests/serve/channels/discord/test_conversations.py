@@ -17,9 +17,9 @@ from tests.serve.channels.discord.running_bots import (
     living,
     until,
 )
+from tests.simulators.discord import serve_simulated_discord
 from trimtab.testing import ScriptedCall
 from trimtab_serve.forgetting import erasure
-from trimtab_serve.testing.discord import serve_simulated_discord
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from tests.serve.channels.discord.running_bots import House, at_home, living, until
+from tests.simulators.discord import serve_simulated_discord
 from trimtab_serve.channels.discord import DiscordLoginRefused
-from trimtab_serve.testing.discord import serve_simulated_discord
 
 pytestmark = pytest.mark.anyio
 

@@ -17,11 +17,11 @@ from tests.serve.channels.discord.running_bots import (
     living,
     until,
 )
+from tests.simulators.discord import serve_simulated_discord
 from trimtab_serve.channels.discord.reply_sender import RESENT_NOTICE
 from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
 from trimtab_serve.service import delivery
 from trimtab_serve.service.delivery import RetryDelivery, Undeliverable
-from trimtab_serve.testing.discord import serve_simulated_discord
 
 pytestmark = pytest.mark.anyio
 

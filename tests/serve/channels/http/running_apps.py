@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from tests.serve.queue.memory_queue import MemoryQueue
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
@@ -29,7 +30,6 @@ from trimtab_serve.process.http_server import (
 from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.memory_queue import MemoryQueue
 
 AGENTS = ("helper", "other")
 PATIENCE = 15.0

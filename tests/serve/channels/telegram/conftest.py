@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from trimtab_serve.testing.telegram import ServedTelegramSimulator, serve_simulated_telegram
+from tests.simulators.telegram import ServedTelegramSimulator, serve_simulated_telegram
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
+from tests.serve.queue.memory_queue import MemoryQueue
+from tests.simulators.telegram import ServedTelegramSimulator
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message
 from trimtab.session.tools import Tool
@@ -26,8 +28,6 @@ from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.service.delivery import ReplyDelivery
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.memory_queue import MemoryQueue
-from trimtab_serve.testing.telegram import ServedTelegramSimulator
 
 MODEL = "claude-sonnet-4-5"
 ADA, BOB, GROUP = 7, 8, -100123

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.serve.channels.telegram.running_bots import ADA, BOB, GROUP, running
+from tests.simulators.telegram import make_telegram_user
 from trimtab.engine.log.event import MessageAdded
 from trimtab_serve.forgetting import erasure
 from trimtab_serve.service.sender import find_sender, was_sent_in_private
-from trimtab_serve.testing.telegram import make_telegram_user
 
 pytestmark = pytest.mark.anyio
 

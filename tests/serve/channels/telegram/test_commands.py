@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from tests.serve.channels.telegram.running_bots import ADA, GROUP, running, until
+from tests.simulators.telegram import OneTimeTelegramFault, make_flood_refusal
 from trimtab.session.tools import Tool
 from trimtab.testing import MemoryStore, ScriptedCall
-from trimtab_serve.testing.telegram import OneTimeTelegramFault, make_flood_refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -205,6 +205,6 @@ async def test_the_answer_to_a_command_waits_as_long_as_telegram_asks(served):
 
 
 def _no_photos():
-    from trimtab_serve.testing.telegram import make_bad_request_refusal
+    from tests.simulators.telegram import make_bad_request_refusal
 
     return make_bad_request_refusal("not enough rights to send photos to the chat")

@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.serve.channels.telegram.running_bots import ADA, free_socket, listening, running, until
+from tests.serve.queue.memory_queue import MemoryQueue
+from tests.simulators.telegram import (
+    OneTimeTelegramFault,
+    TelegramSimulator,
+    serve_simulated_telegram,
+)
+from tests.simulators.telegram.api_errors import TelegramRefusal
 from trimtab.errors import StoreUnavailable
 from trimtab.testing import MemoryStore
 from trimtab_serve.agent.config.spec import TelegramSpec
 from trimtab_serve.channels.telegram import TelegramChannel
 from trimtab_serve.channels.telegram.bot_api_client import InvalidTelegramToken
-from trimtab_serve.testing.memory_queue import MemoryQueue
-from trimtab_serve.testing.telegram import (
-    OneTimeTelegramFault,
-    TelegramSimulator,
-    serve_simulated_telegram,
-)
-from trimtab_serve.testing.telegram.api_errors import TelegramRefusal
 
 pytestmark = pytest.mark.anyio
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.simulators.telegram.message_text_validation import validate_message_text
 from trimtab_serve.channels.telegram.message_splitting import (
     MAX_MESSAGE_UTF16_UNITS,
     MAX_REPLY_UTF16_UNITS,
@@ -17,7 +18,6 @@ from trimtab_serve.channels.telegram.message_splitting import (
 from trimtab_serve.channels.telegram.paced_sender import build_telegram_entities
 from trimtab_serve.channels.telegram.styled_text import StyledText, convert_markdown_to_styled_text
 from trimtab_serve.channels.utf16 import count_utf16_units
-from trimtab_serve.testing.telegram.message_text_validation import validate_message_text
 
 WORDS = st.sampled_from(
     [

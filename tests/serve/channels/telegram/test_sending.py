@@ -8,14 +8,14 @@ import itertools
 import pytest
 
 from tests.serve.channels.telegram.running_bots import ADA, GROUP, running, until
-from trimtab.session.events import TextDelta, TurnFinished
-from trimtab_serve.channels.telegram.reply_sender import RESENT_NOTICE
-from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
-from trimtab_serve.testing.telegram import (
+from tests.simulators.telegram import (
     OneTimeTelegramFault,
     TelegramRateLimits,
     make_flood_refusal,
 )
+from trimtab.session.events import TextDelta, TurnFinished
+from trimtab_serve.channels.telegram.reply_sender import RESENT_NOTICE
+from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
 
 pytestmark = pytest.mark.anyio
 

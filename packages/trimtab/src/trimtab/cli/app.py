@@ -24,7 +24,10 @@ LIBRARY_COMMANDS = {
         "trimtab.cli.inspect:inspect_command",
         "Show a session in a browser, call by call.",
     ),
-    "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
+    "replay": (
+        "trimtab.cli.replay:replay_command",
+        "Say what recorded sessions cost.",
+    ),
     "hook": (
         "trimtab.cli.hook:hook",
         "Shorten large outputs in an agent that you already run.",

@@ -33,7 +33,7 @@ def demo_command(
 
     The conversation is a script. What is sent, hidden and read back is real.
     """
-    from trimtab.cli.replay_setups import parse_token_count
+    from trimtab.cli.token_count import parse_token_count
     from trimtab.engine.policy.presets import POLICY_NAMES
 
     try:

@@ -19,7 +19,6 @@ PACKAGES_BY_EXTRA: Mapping[str, tuple[str, ...]] = {
     "mcp": ("mcp",),
     "postgres": ("psycopg", "psycopg-pool"),
     "testing": ("starlette", "uvicorn"),
-    "report": ("matplotlib",),
 }
 """The packages of each extra."""
 

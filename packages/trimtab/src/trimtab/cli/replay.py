@@ -1,4 +1,4 @@
-"""`trimtab replay`: what recorded sessions cost, and what they would have cost under a policy.
+"""`trimtab replay`: what recorded sessions cost, and what they would have cost with Trimtab.
 
 This module says at once what will be read. Everything that takes time to import comes after.
 """
@@ -23,13 +23,6 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
             "contain them. Default: the folders in which these clients keep their logs.",
         ),
     ] = None,
-    policies: Annotated[
-        str,
-        typer.Option(
-            help="Comma-separated policies. :GOAL sets a goal, :naive cache marks only after the "
-            "system prompt and at the end."
-        ),
-    ] = "auto,auto:cost",
     window: Annotated[
         str | None,
         typer.Option(help="Window in tokens, such as 200k. Default: that of the log or the model."),
@@ -55,10 +48,8 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
     share: Annotated[
         bool, typer.Option("--share", help="Print only the result, to be sent to others.")
     ] = False,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Write the plots to this folder.")] = None,
 ) -> None:
-    """Say what recorded sessions cost, and what they would have cost under each policy."""
+    """Say what recorded sessions cost, and what they would have cost with Trimtab."""
     try:
         places = [path.expanduser() for path in paths or ()] or _find_logs()
         _require_existing(places)
@@ -70,7 +61,6 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
     from trimtab.cli.replay_study import ReplayOptions, run_replay
 
     options = ReplayOptions(
-        policies=policies,
         window=window,
         model=model,
         min_calls=min_calls,
@@ -78,8 +68,6 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
         jobs=jobs,
         as_json=as_json,
         share=share,
-        report=report,
-        png=png,
     )
     run_replay(places, files, options)
 

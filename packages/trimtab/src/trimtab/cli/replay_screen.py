@@ -97,8 +97,6 @@ def make_sentence(screen: Screen) -> str:
     """Return the answer in a sentence or two, also if it is that nothing would be saved."""
     total, savings = screen.payments.total, screen.savings
     first = savings.default
-    if first is None:
-        return "No policy was replayed."
     best = max(savings.policies, key=lambda one: one.saved)
     of = f" of the {_dollars(total.total)} that these sessions cost" if total.total else ""
     if best.saved < MIN_SAVING:
@@ -112,8 +110,7 @@ def make_sentence(screen: Screen) -> str:
     if best is not first:
         sentence += f"; {best.policy}, {_percent(best.saved)}"
         sentence += _describe_price(best, total.total)
-    unsure = " The sessions differ too much to be sure." if best.low <= 0 else ""
-    return f"{sentence}.{unsure}"
+    return f"{sentence}."
 
 
 def _describe_price(one: PolicySaving, paid: float) -> str:
@@ -247,8 +244,6 @@ def _list_tool_lines(payments: Payments) -> list[str]:
 
 def _list_policy_lines(screen: Screen) -> list[str]:
     savings = screen.savings
-    if not savings.policies:
-        return []
     total = screen.payments.total
     sessions = format_count(savings.sessions, "session")
     is_sample = savings.sessions < len(total.sessions)
@@ -260,7 +255,10 @@ def _list_policy_lines(screen: Screen) -> list[str]:
             f"{sessions}{choice_note}."
         ),
         "",
-        *_explain_policies(savings),
+        (
+            'auto: Trimtab as it is installed. auto:cost: the same with goal="cost", which hides '
+            "more and earlier."
+        ),
         "",
         *_format_policy_table(screen),
         "",
@@ -293,32 +291,20 @@ def _format_policy_table(screen: Screen) -> list[str]:
     savings, total = screen.savings, screen.payments.total
     is_paid = bool(total.total) and savings.sessions >= len(total.sessions)
     base = total.total if is_paid else savings.everything
-    heads = ["", "cost", "saved (95 % interval)", "still visible: names", "edits", "copies"]
+    heads = ["", "cost", "saved", "still visible: names", "edits", "copies"]
     rows = [["everything, as sent", _dollars(base), "", "", "", ""]]
     for one in savings.policies:
-        interval = f"{_percent(one.saved)} ({_percent(one.low)} to {_percent(one.high)})"
         visible_edits = None if one.hidden_edits is None else 1 - one.hidden_edits
         needs = [
             "–" if share is None else _percent(share, 1)
             for share in (one.visible, visible_edits, one.far_4grams)
         ]
-        rows.append([one.policy, _dollars(base * (1 - one.saved)), interval, *needs])
+        rows.append([one.policy, _dollars(base * (1 - one.saved)), _percent(one.saved), *needs])
     refusals = [savings.refused, *(one.refused for one in savings.policies)]
     if any(refusals):
         heads.append("calls that did not fit")
         rows = [[*row, f"{count:,}"] for row, count in zip(rows, refusals, strict=True)]
     return _format_table(heads, rows)
-
-
-def _explain_policies(savings: Savings) -> list[str]:
-    """Say what the default policies are. Others are known to whoever typed them."""
-    names = {policy.policy for policy in savings.policies}
-    meanings = {
-        "auto": "auto: Trimtab as it is installed.",
-        "auto:cost": 'auto:cost: the same with goal="cost", which hides more and earlier.',
-    }
-    line = " ".join(text for name, text in meanings.items() if name in names)
-    return [line] if line else []
 
 
 def _percent(share: float, digits: int = 0) -> str:

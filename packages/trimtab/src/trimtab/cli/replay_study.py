@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,25 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from trimtab.cli.replay_screen import Screen, list_screen_lines, list_share_lines
-from trimtab.cli.replay_setups import parse_setups, parse_token_count
 from trimtab.cli.text_format import (
     escape_control_characters,
     format_count,
     join_names,
     wrap_for_terminal,
 )
+from trimtab.cli.token_count import parse_token_count
+from trimtab.engine.policy.config import Goal
 from trimtab.models.catalog import find_model_info, resolve_model_info, suggest_model_names
-from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.billing import get_provider_pricing
 from trimtab.replay.locations import RECORDING_SUFFIXES
 from trimtab.replay.payments import Payments
 from trimtab.replay.readers import RECORDING_FORMATS_TEXT, UnreadableRecording, read_recordings
-from trimtab.replay.results import ReplayStudy, build_study
-from trimtab.replay.runner import replay_all
-from trimtab.replay.savings import compute_savings
+from trimtab.replay.runner import EVERYTHING, ReplaySetup, replay_all
+from trimtab.replay.savings import ReplayStudy, compute_savings
 from trimtab.replay.selection import RecordedConversation, select_conversations
 
+REPLAYED_GOALS: dict[str, Goal] = {"auto": "balanced", "auto:cost": "cost"}
+"""The goals under which the default policy is replayed, by the names on the screen."""
 DEFAULT_REPLAY_MODEL = "claude-sonnet-4-5"
 MAX_REPLAYED_CALLS = 3_000
 """Calls after which no more sessions are replayed, unless the user names a number of sessions. They
@@ -43,7 +44,6 @@ take about half a minute on one core; what was paid is read from all sessions.""
 class ReplayOptions:
     """The options of the command, as they were typed."""
 
-    policies: str
     window: str | None
     model: str | None
     min_calls: int
@@ -51,8 +51,6 @@ class ReplayOptions:
     jobs: int | None
     as_json: bool
     share: bool
-    report: Path | None
-    png: Path | None
 
 
 def run_replay(named: list[Path], files: list[Path], options: ReplayOptions) -> None:
@@ -60,9 +58,6 @@ def run_replay(named: list[Path], files: list[Path], options: ReplayOptions) -> 
     notes = Console(stderr=True)
     try:
         window = None if options.window is None else parse_token_count(options.window)
-        # What is wrong is said before anything long is read.
-        parse_setups(options.policies, window=window, model=options.model or DEFAULT_REPLAY_MODEL)
-        _require_writable_reports(options.report, options.png)
     except ValueError as error:
         _print_note(notes, f"trimtab replay: {error}", "red")
         raise typer.Exit(2) from error
@@ -79,8 +74,7 @@ def run_replay(named: list[Path], files: list[Path], options: ReplayOptions) -> 
         _print_note(notes, f"trimtab replay: {why}")
         raise typer.Exit(1)
     groups = _group_by_model(conversations, options.model, notes)
-    studies = _run_studies(groups, options.policies, window, options.jobs, notes)
-    _write_reports(studies[0], options.report, options.png, notes)
+    studies = _run_studies(groups, window, options.jobs, notes)
     screen = Screen(payments, compute_savings(studies), len(unreadable))
     if options.as_json:
         typer.echo(json.dumps(screen.to_json(), indent=2))
@@ -160,7 +154,6 @@ def _group_by_model(
 
 def _run_studies(
     groups: dict[str, list[RecordedConversation]],
-    policies: str,
     window: int | None,
     jobs: int | None,
     notes: Console,
@@ -175,20 +168,34 @@ def _run_studies(
             # A window that logs name is that of the model which they name.
             windows = {one.window for one in group if find_model_info(one.model or "") == info}
             size = window if window is not None or len(windows) != 1 else next(iter(windows))
-            setups = parse_setups(policies, window=size, model=model)
-            providers = list_billed_providers(model)[:1]
+            setups = list_setups(model, size)
+            pricing = get_provider_pricing(model)
             runs = replay_all(
                 group,
                 setups,
-                {provider.name: provider.rules for provider in providers},
+                {pricing.name: pricing.rules},
                 jobs=jobs,
                 on_progress=lambda done, _, calls_before=calls_before, setups=setups: bar.update(
                     task, completed=calls_before + done / len(setups)
                 ),
             )
             calls_before += sum(one.calls for one in group)
-            studies.append(build_study(group, setups, runs, providers))
+            studies.append(
+                ReplayStudy(conversations=group, setups=setups, runs=runs, pricing=pricing)
+            )
     return studies
+
+
+def list_setups(model: str, window: int | None) -> list[ReplaySetup]:
+    """Return the setups to replay a model under. The first one sends everything."""
+    options: dict[str, Any] = {} if window is None else {"context_window": window}
+    setups = [ReplaySetup(name=EVERYTHING, options={"policy": EVERYTHING, **options}, model=model)]
+    if resolve_model_info(model).dialect is None:
+        options["dialect"] = "openai_chat"
+    for name, goal in REPLAYED_GOALS.items():
+        goal_options = {"policy": "auto", "goal": goal, **options}
+        setups.append(ReplaySetup(name=name, options=goal_options, model=model))
+    return setups
 
 
 def _describe_unknown_model(model: str) -> str:
@@ -200,41 +207,3 @@ def _describe_unknown_model(model: str) -> str:
         "tokens, and the cache rules may be wrong. Name another model with --model, or set the "
         "size of the window with --window"
     )
-
-
-def _require_writable_reports(report: Path | None, png: Path | None) -> None:
-    """Find a report that cannot be written before the replay, which may take minutes."""
-    if report is not None and report.is_dir():
-        raise ValueError(
-            f"--report {report} is a folder; name a file, such as {report}/replay.html"
-        )
-    if report is not None and not report.absolute().parent.is_dir():
-        raise ValueError(f"--report {report}: the folder {report.parent} does not exist; create it")
-    if png is not None and png.exists() and not png.is_dir():
-        raise ValueError(f"--png {png} is a file; name a folder")
-    if report or png:
-        _require_matplotlib()
-
-
-def _require_matplotlib() -> None:
-    try:
-        import_module("matplotlib")
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "the plots need one more package: pip install 'trimtab[report]'"
-        ) from error
-
-
-def _write_reports(
-    study: ReplayStudy, report: Path | None, png: Path | None, notes: Console
-) -> None:
-    if report is not None:
-        from trimtab.replay.report import render_html_report
-
-        report.write_text(render_html_report(study), encoding="utf-8")
-        _print_note(notes, f"wrote {report}")
-    if png is not None:
-        from trimtab.replay.plots import write_png_files
-
-        for path in write_png_files(study, png):
-            _print_note(notes, f"wrote {path}")

@@ -58,8 +58,7 @@ def render_page(timeline: Timeline) -> str:
 
 def render_document_start(title: str, script: str) -> str:
     """Return the head of a page, with a policy that allows only its own style and script."""
-    look = files("trimtab.replay").joinpath("look.css").read_text(encoding="utf-8")
-    style = look + read_resource("page.css")
+    style = read_resource("page.css")
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; "
         f"style-src {_hash_source(style)}; img-src data:; base-uri 'none'; form-action 'none'"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from trimtab.engine.tokens.cost import HOUR_CACHE_WRITE_PRICE
 from trimtab.models.catalog import ModelInfo, resolve_model_info
@@ -187,8 +187,6 @@ def _count_common(first: int, second: int, is_same: Callable[[int], bool]) -> in
     return low
 
 
-ANTHROPIC_MODEL, OPENAI_MODEL = "claude-sonnet-4-5", "gpt-5"
-"""The models whose rules are billed in addition to the model's own, one for each kind of cache."""
 DEFAULT_OUTPUT_PRICE_RATIO = 5.0
 """Price of an output token relative to an input token, if the catalog has no prices."""
 
@@ -223,44 +221,22 @@ def build_cache_rules(model_info: ModelInfo) -> CacheRules:
     )
 
 
-def list_billed_providers(model: str) -> tuple[ProviderPricing, ...]:
-    """Return the providers by whose cache rules a replay is billed.
-
-    The first one is the model's own provider: policies decide by its prices. The others bill the
-    same prompts under other kinds of cache.
+def get_provider_pricing(model: str) -> ProviderPricing:
+    """Return the prices and cache rules by which a replay of a model is billed.
 
     Args:
         model: The name of the replayed model.
     """
     entry = resolve_model_info(model)
-    own_provider = _build_provider(_provider_name(entry), entry)
-    others = [
-        _build_provider("Anthropic", resolve_model_info(ANTHROPIC_MODEL)),
-        _build_provider("OpenAI", resolve_model_info(OPENAI_MODEL)),
-    ]
-    others.append(_without_cache(own_provider))
-    names = {own_provider.name}
-    if own_provider.rules.style == "none":
-        names.add("no cache")
-    return (own_provider, *(other for other in others if other.name not in names))
+    return ProviderPricing(
+        name=_provider_name(entry),
+        model=entry.name,
+        rules=build_cache_rules(entry),
+        price=entry.input_price,
+    )
 
 
 def _provider_name(model_info: ModelInfo) -> str:
     if model_info.dialect == "anthropic":
         return "Anthropic"
     return "OpenAI" if model_info.name.startswith(("gpt-", "o3", "o4")) else model_info.name
-
-
-def _build_provider(name: str, model_info: ModelInfo) -> ProviderPricing:
-    return ProviderPricing(
-        name=name,
-        model=model_info.name,
-        rules=build_cache_rules(model_info),
-        price=model_info.input_price,
-    )
-
-
-def _without_cache(provider: ProviderPricing) -> ProviderPricing:
-    """Return the same prices without a cache."""
-    rules = replace(provider.rules, style="none", read=1.0, write=1.0, ttl=0.0, minimum=0, step=1)
-    return ProviderPricing(name="no cache", model=provider.model, rules=rules, price=provider.price)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CLAUDE_CODE, CODEX, OPENCODE, PI = "Claude Code", "Codex", "opencode", "pi"
-RECORDING_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+RECORDING_SUFFIXES = (".json", ".jsonl")
 """Suffixes of the files to read in a folder, besides the database of opencode."""
 
 

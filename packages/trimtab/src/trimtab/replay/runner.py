@@ -1,6 +1,4 @@
-"""Count the tokens of a request by section.
-
-Simulate a summary by a model: no model is called, but the sizes are those of a real summary.
+"""Simulate a summary by a model: no model is called, but the sizes are those of a real summary.
 
 Lines of the conversation replace the model's sections, with the number of tokens that a model would
 be asked for. The verbatim list and the size checks are those of production. The input that the
@@ -24,7 +22,7 @@ from typing import Any, cast
 from trimtab.context import Context
 from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
-from trimtab.engine.log.message import Message, ToolResult
+from trimtab.engine.log.message import Message
 from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
 from trimtab.engine.prompt.render import hash_request_head
 from trimtab.engine.summaries.extract import extract_summary
@@ -61,30 +59,6 @@ from trimtab.replay.prompt_scale import (
 )
 from trimtab.replay.selection import RecordedCall, RecordedConversation
 from trimtab.session.stepwise import StepwiseContext
-
-PROMPT_SECTIONS = ("system", "user", "assistant", "tool results", "placeholders", "summary")
-"""The sections of a request, from the bottom of a stacked figure to its top."""
-
-
-def count_section_tokens(window: Window) -> dict[str, int]:
-    """Count tokens by section. Tool calls belong to `assistant`, truncated results to results."""
-    out: dict[str, int] = dict.fromkeys(PROMPT_SECTIONS, 0)
-    out["system"] = window.settings.head.tokens
-    out["summary"] = window.conversation.front_size.tokens
-    for group in window.visible_groups.values():
-        for entry in group.entries():
-            role = entry.message.role
-            for part in range(len(entry.sizes)):
-                edit = entry.edits.get(part)
-                content = entry.message.parts[part] if entry.message.parts else None
-                if edit is not None and edit.op == "mask":
-                    name = "placeholders"
-                elif isinstance(content, ToolResult):
-                    name = "tool results"
-                else:
-                    name = role if role in out else "user"
-                out[name] += entry.shown_size(part).tokens
-    return out
 
 
 def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
@@ -126,13 +100,11 @@ class ReplaySetup:
     """The settings under which conversations are replayed."""
 
     name: str
-    """The name in tables."""
+    """The name of what it compares."""
     options: Mapping[str, Any]
     """Options of `Context`: policy, goal, context settings, limits."""
     model: str = "claude-sonnet-4-5"
     """The model whose tokenizer, window and dialect apply."""
-    naive_marks: bool = False
-    """Whether to mark only the head and the last block, as a loop that ignores caches would."""
 
     @property
     def sends_everything(self) -> bool:
@@ -178,8 +150,6 @@ class ReplayedCall:
     """The needs of the reply's tool calls, and how many of them the request shows."""
     missing: int
     """Tokens of the results that would have to be fetched again, each counted once."""
-    sections: Mapping[str, int] | None = None
-    """Tokens by section, if they were requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +173,6 @@ def replay_conversation(
     needs: Mapping[int, CallNeeds],
     *,
     scale: PromptScale | None = None,
-    with_sections: bool = False,
 ) -> ConversationRun:
     """Replay a conversation call by call, with one request before each assistant message.
 
@@ -214,7 +183,6 @@ def replay_conversation(
         needs: The needs of each reply, by message index: the result of `find_needs`.
         scale: What its usage says about the tokens of its prompts. None bills estimated tokens,
             and no head that the log does not show.
-        with_sections: Whether to count the tokens of each call by section.
     """
     prompt_scale = scale or PromptScale()
     rules_by_provider = with_learned_lifetime(rules_by_provider, prompt_scale)
@@ -235,7 +203,7 @@ def replay_conversation(
     context = StepwiseContext(setup.model, clock=lambda: clock[0], **options)
     if conversation.system or conversation.tools:
         context.configure(system=conversation.system, tools=conversation.tools)
-    walk = _ReplayWalk(context, setup, caches, prompt_scale, with_sections)
+    walk = _ReplayWalk(context, setup, caches, prompt_scale)
     refusals = 0
     for index, message in enumerate(conversation.messages):
         if message.role == "user" and not message.results:
@@ -302,7 +270,7 @@ def _replay_everything(
     sizes = measure_messages(conversation.messages, counter)
     head_tokens = measure_request_head(conversation.system, conversation.tools, counter).tokens
     head = max(head_tokens, scale.head)
-    sections: dict[str, int] = dict.fromkeys(PROMPT_SECTIONS, 0) | {"system": head}
+    estimated_tokens = head
     pieces = [PromptPiece(digest=b"head", tokens=head, blocks=1)]
     calls: list[ReplayedCall] = []
     ttl = next(iter(caches.values())).rules.ttl
@@ -310,7 +278,7 @@ def _replay_everything(
     for index, message in enumerate(conversation.messages):
         if message.role == "assistant":
             usage = conversation.recorded.get(index, RecordedCall()).usage
-            tokens = round(scale.ratio * sum(sections.values()))
+            tokens = round(scale.ratio * estimated_tokens)
             if tokens > limit and usage is None:
                 refusals += 1
             else:
@@ -339,12 +307,10 @@ def _replay_everything(
                         summarised=0,
                         needs=counts,
                         missing=0,
-                        sections={n: round(t * scale.ratio) for n, t in sections.items()},
                     )
                 )
         pieces.append(PromptPiece(digest=b"%d" % index, tokens=sizes[index], blocks=1))
-        role = "tool results" if message.results else message.role
-        sections[role if role in sections else "user"] += sizes[index]
+        estimated_tokens += sizes[index]
     return ConversationRun(
         conversation=conversation.id, setup=setup.name, calls=tuple(calls), cannot_fit=refusals
     )
@@ -368,13 +334,11 @@ class _ReplayWalk:
         setup: ReplaySetup,
         caches: dict[str, PromptCacheModel],
         scale: PromptScale,
-        sections: bool,
     ) -> None:
         self._context = context
         self._setup = setup
         self._caches = caches
         self._scale = scale
-        self._sections = sections
         self._positions: list[int] = []
         self._pieces: list[PromptPiece] = []
         self._end_by_block: dict[int, int] = {}
@@ -445,18 +409,10 @@ class _ReplayWalk:
                 edits=len(edits),
                 broke=context.window.accounting.prefix_version != version and bool(self.records),
                 **self._summarised(edits),
-                sections=self._count_sections(),
                 needs=counts,
                 missing=self._count_missing_tokens(lost),
             )
         )
-
-    def _count_sections(self) -> dict[str, int] | None:
-        """Return the tokens of the request by section, if they were requested."""
-        if not self._sections:
-            return None
-        sections = count_section_tokens(self._context.window)
-        return {name: round(tokens * self._scale.ratio) for name, tokens in sections.items()}
 
     def _summarised(self, made: list[Edit]) -> dict[str, int]:
         """Return what summaries have cost since the last call."""
@@ -489,8 +445,7 @@ class _ReplayWalk:
                 first, tokens=first.tokens + window.conversation.front_size.tokens
             )
         ends = self._end_by_block
-        marks = (-1, call.blocks - 1) if self._setup.naive_marks else call.marks
-        return self._pieces, [ends[mark] for mark in marks if mark in ends]
+        return self._pieces, [ends[mark] for mark in call.marks if mark in ends]
 
     def _is_sent_whole(self, index: int) -> bool:
         """Return whether a message is sent as it was written."""

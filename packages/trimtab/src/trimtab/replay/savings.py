@@ -7,25 +7,18 @@ is fetched again.
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from trimtab.engine.log.event import Usage
-from trimtab.replay.billing import CacheRules, InputBill
+from trimtab.models.catalog import resolve_model_info
+from trimtab.replay.billing import CacheRules, InputBill, ProviderPricing
+from trimtab.replay.call_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
 from trimtab.replay.needs import sum_need_counts
-from trimtab.replay.results import ReplayStudy
-from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplayedCall
-from trimtab.replay.setup_costs import (
-    BOOTSTRAP_RESAMPLES,
-    BOOTSTRAP_SEED,
-    CONFIDENCE_LEVEL,
-    compute_call_cost_in_input_tokens,
-    compute_refetch_cost,
-    share_of,
-)
+from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplayedCall, ReplaySetup
+from trimtab.replay.selection import RecordedConversation
 
 MIN_SAVING = 0.05
 """Share of the cost. A smaller saving is not worth an installation."""
@@ -35,17 +28,39 @@ _TOKENS_PER_PRICE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayStudy:
+    """The conversations of one model, replayed under several setups."""
+
+    conversations: Sequence[RecordedConversation]
+    """The conversations that were replayed."""
+    setups: Sequence[ReplaySetup]
+    """The setups. The first one sends everything."""
+    runs: Sequence[ConversationRun]
+    """Each conversation under each setup: the result of `replay_all`."""
+    pricing: ProviderPricing
+    """The prices of the model: the result of `get_provider_pricing`."""
+
+    @property
+    def model(self) -> str:
+        return self.setups[0].model
+
+    @property
+    def window(self) -> int:
+        """Size of the window in tokens, input and output together."""
+        entry = resolve_model_info(self.model)
+        return int(self.setups[0].options.get("context_window", entry.context_window))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySaving:
+    """What one setup would have cost, compared with sending everything."""
+
     policy: str
-    """The policy's name."""
+    """The name of the setup."""
     dollars: float
     """What the replayed calls would have cost."""
     saved: float
     """Share of the cost of `everything` that is saved. Negative if the policy costs more."""
-    low: float
-    """Lower end of the 95 % interval, from resampled conversations."""
-    high: float
-    """Upper end of the interval."""
     visible: float | None
     """Share of the texts that the agent names again and the request still shows."""
     hidden_edits: float | None
@@ -58,6 +73,8 @@ class PolicySaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
+    """What replayed calls would have cost, and what the same computation says about the bill."""
+
     sessions: int
     """Number of replayed sessions."""
     calls: int
@@ -84,9 +101,9 @@ class Savings:
         return self.sessions < MIN_SESSIONS or self.calls < MIN_CALLS
 
     @property
-    def default(self) -> PolicySaving | None:
+    def default(self) -> PolicySaving:
         """The first policy, for which the last sentence speaks."""
-        return self.policies[0] if self.policies else None
+        return self.policies[0]
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -94,27 +111,35 @@ class Savings:
 
 
 def compute_savings(studies: Sequence[ReplayStudy]) -> Savings:
-    """Add up studies of several models. Their first setup is `everything`."""
+    """Return what each setup would have saved.
+
+    Args:
+        studies: One for each model. All have setups of the same names, and the first one is
+            `everything`.
+    """
     policy_names = [setup.name for setup in studies[0].setups if not setup.sends_everything]
     bills = [bill for study in studies for bill in _compare_with_bills(study)]
     errors = [abs(modelled - paid) / paid for paid, modelled in bills]
-    everything_rows = [row for study in studies for row in study.rows if row.setup == EVERYTHING]
     return Savings(
         sessions=len({each.session for study in studies for each in study.conversations}),
-        calls=sum(study.calls for study in studies),
+        calls=sum(each.calls for study in studies for each in study.conversations),
         models={study.model: study.window for study in studies},
         paid=sum(paid for paid, _ in bills),
         modelled=sum(modelled for _, modelled in bills),
         error=statistics.median(errors) if errors else None,
         everything=_sum_dollars(studies, EVERYTHING),
-        refused=sum(row.cannot_fit for row in everything_rows),
+        refused=sum(run.cannot_fit for run in _list_runs(studies, EVERYTHING)),
         policies=tuple(_compute_policy_saving(name, studies) for name in policy_names),
     )
 
 
+def _list_runs(studies: Sequence[ReplayStudy], setup: str) -> list[ConversationRun]:
+    return [run for study in studies for run in study.runs if run.setup == setup]
+
+
 def _dollars_per_token(study: ReplayStudy) -> float:
     """Return the price of a fresh input token; 0 if the model's price is not known."""
-    return (study.providers[0].price or 0.0) / _TOKENS_PER_PRICE
+    return (study.pricing.price or 0.0) / _TOKENS_PER_PRICE
 
 
 def _compare_with_bills(study: ReplayStudy) -> list[tuple[float, float]]:
@@ -122,7 +147,7 @@ def _compare_with_bills(study: ReplayStudy) -> list[tuple[float, float]]:
 
     Both are in US dollars, or in tokens if the price is not known.
     """
-    provider, token_price = study.providers[0], _dollars_per_token(study) or 1.0
+    provider, token_price = study.pricing, _dollars_per_token(study) or 1.0
     runs = {run.conversation: run for run in study.runs if run.setup == EVERYTHING}
     bills: list[tuple[float, float]] = []
     for conversation in study.conversations:
@@ -146,7 +171,7 @@ def _bill_usage(usage: Usage, rules: CacheRules) -> float:
 
 
 def _compute_policy_saving(name: str, studies: Sequence[ReplayStudy]) -> PolicySaving:
-    pairs: list[tuple[float, float]] = []
+    before_cost = after_cost = 0.0
     for study in studies:
         # Models differ in price, so that costs are added up in dollars. Without a price, a model
         # gets a dollar for a million tokens.
@@ -155,25 +180,23 @@ def _compute_policy_saving(name: str, studies: Sequence[ReplayStudy]) -> PolicyS
         for conversation in study.conversations:
             before, after = runs[conversation.id, EVERYTHING], runs[conversation.id, name]
             shared = {call.index for call in before.calls} & {call.index for call in after.calls}
-            before_cost = token_price * _sum_costs(study, before, shared)
-            after_cost = token_price * _sum_costs(study, after, shared)
-            pairs.append((before_cost, after_cost))
-    rows = [row for study in studies for row in study.rows if row.setup == name]
-    runs_of_policy = [run for study in studies for run in study.runs if run.setup == name]
-    calls = [call for run in runs_of_policy for call in run.calls]
-    needs = sum_need_counts(call.needs for call in calls)
-    low, high = resample_saved_share(pairs)
+            before_cost += token_price * _sum_costs(study, before, shared)
+            after_cost += token_price * _sum_costs(study, after, shared)
+    runs_of_policy = _list_runs(studies, name)
+    needs = sum_need_counts(call.needs for run in runs_of_policy for call in run.calls)
     return PolicySaving(
         policy=name,
         dollars=_sum_dollars(studies, name),
-        saved=compute_saved_share(pairs),
-        low=low,
-        high=high,
-        visible=share_of(needs.seen, needs.references),
-        hidden_edits=share_of(needs.hidden_edits, needs.quoting_edits),
-        far_4grams=share_of(needs.far_4grams_seen, needs.far_4grams),
-        refused=sum(row.cannot_fit for row in rows),
+        saved=1 - after_cost / before_cost if before_cost else 0.0,
+        visible=_share_of(needs.seen, needs.references),
+        hidden_edits=_share_of(needs.hidden_edits, needs.quoting_edits),
+        far_4grams=_share_of(needs.far_4grams_seen, needs.far_4grams),
+        refused=sum(run.cannot_fit for run in runs_of_policy),
     )
+
+
+def _share_of(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _sum_dollars(studies: Sequence[ReplayStudy], name: str) -> float:
@@ -192,23 +215,6 @@ def _sum_costs(study: ReplayStudy, run: ConversationRun, indexes: set[int]) -> f
 
 
 def _call_cost(study: ReplayStudy, call: ReplayedCall) -> float:
-    provider = study.providers[0]
+    provider = study.pricing
     cost = compute_call_cost_in_input_tokens(call, provider.name, provider.rules)
     return cost + compute_refetch_cost(call, provider.rules)
-
-
-def compute_saved_share(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the share that is saved, from two costs of each conversation: before and after."""
-    total_before = sum(before for before, _ in pairs)
-    total_after = sum(after for _, after in pairs)
-    return 1 - total_after / total_before if total_before else 0.0
-
-
-def resample_saved_share(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the 95 % interval of the saved share, from resampled conversations."""
-    rng = random.Random(BOOTSTRAP_SEED)  # noqa: S311 - no secret, and it must repeat
-    shares = sorted(
-        compute_saved_share(rng.choices(pairs, k=len(pairs))) for _ in range(BOOTSTRAP_RESAMPLES)
-    )
-    outside = int(len(shares) * (1 - CONFIDENCE_LEVEL) / 2)  # at each end
-    return shares[outside], shares[-1 - outside]

@@ -1,16 +1,16 @@
 """A recorded conversation in one form for all formats.
 
-Select the conversations to replay by length, by half and by number.
+Select the conversations to replay by length and by number.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import Message
@@ -82,17 +82,10 @@ def _part_suffix(part: int) -> str:
     return "" if part == 1 else f"#{part}"
 
 
-CorpusHalf = Literal["all", "even", "odd"]
-"""The conversations that are taken: all of them, or one half by their ids."""
-MIN_UNIQUE_CALL_ID_CHARS = 16
-"""Tool-call ids of at least this length count as unique. Shorter ones are counters."""
-
-
 def select_conversations(
     conversations: Iterable[RecordedConversation],
     *,
     min_calls: int = 1,
-    half: CorpusHalf = "all",
     limit: int | None = None,
     max_calls: int | None = None,
 ) -> list[RecordedConversation]:
@@ -101,16 +94,10 @@ def select_conversations(
     Args:
         conversations: The conversations to choose from.
         min_calls: Leave out conversations with fewer model calls.
-        half: `even` or `odd` for one half of them, or `all`. Conversations that share tool calls
-            are in the same half.
         limit: Maximum number of conversations. Those whose ids have the smallest hashes are kept.
         max_calls: Keep only as many conversations as it takes for this many calls, by the same
             hashes.
     """
-    if half != "all":
-        read = list(conversations)
-        sides = assign_corpus_halves(read)
-        conversations = [one for one, side in zip(read, sides, strict=True) if side == half]
     kept: list[tuple[int, int, RecordedConversation]] = []
     calls = 0
     for place, one in enumerate(conversations):
@@ -123,35 +110,6 @@ def select_conversations(
         ):
             calls -= kept.pop()[2].calls
     return [one for _, _, one in sorted(kept, key=itemgetter(1))]
-
-
-def assign_corpus_halves(conversations: Sequence[RecordedConversation]) -> list[CorpusHalf]:
-    """Return the half of each, by the SHA-256 of the smallest id among those it shares calls with.
-
-    Resumed and forked sessions share tool-call ids. What is in one half must not be in the other.
-    The parts of a session are in one half.
-    """
-    parent = list(range(len(conversations)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
-    owner: dict[str, int] = {}
-    for index, conversation in enumerate(conversations):
-        for message in conversation.messages:
-            for call in message.calls:
-                if len(call.id) >= MIN_UNIQUE_CALL_ID_CHARS:
-                    parent[root(index)] = root(owner.setdefault(call.id, index))
-    smallest: dict[int, str] = {}
-    for index, conversation in enumerate(conversations):
-        key = root(index)
-        smallest[key] = min(smallest.get(key, conversation.session), conversation.session)
-    return [
-        "odd" if _hash_text(smallest[root(i)]) % 2 else "even" for i in range(len(conversations))
-    ]
 
 
 def _hash_text(text: str) -> int:

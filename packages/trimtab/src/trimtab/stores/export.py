@@ -30,8 +30,6 @@ from trimtab.errors import (
     PositionTaken,
     SessionNotFound,
     TruncatedExportError,
-    UnreleasedExportError,
-    UnreleasedLogError,
 )
 from trimtab.stores.base import Store
 
@@ -128,11 +126,6 @@ def _parse_header(line: str) -> dict[str, Any]:
             f"{EXPORT_VERSION}: "
             "upgrade trimtab to import it"
         )
-    if version is None and "v" in header:
-        raise UnreleasedExportError(
-            "this export was written before the first release of trimtab; this release cannot read "
-            "it: import it with the trimtab that wrote it"
-        )
     has_count = isinstance(count, int) and count > 0
     if version != EXPORT_VERSION or not has_count or not isinstance(name, str):
         raise NotAnExportError(
@@ -175,8 +168,6 @@ def _parse_events(body: Sequence[str]) -> list[Event]:
             _require_readable(event)
         except NewerLogError as error:
             raise NewerExportError(str(error)) from error
-        except UnreleasedLogError as error:
-            raise UnreleasedExportError(str(error)) from error
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise NotAnExportError(f"line {number + 1} of this export is not an event") from error
         if event.seq != number:

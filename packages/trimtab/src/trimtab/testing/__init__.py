@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trimtab.testing.scripted_provider import ScriptedFailure as ScriptedFailure
     from trimtab.testing.scripted_provider import ScriptedProvider as ScriptedProvider
     from trimtab.testing.scripted_provider import ScriptExhausted as ScriptExhausted
-    from trimtab.testing.server.clouds.base import Cloud as Cloud
-    from trimtab.testing.server.clouds.base import CloudRequest as CloudRequest
     from trimtab.testing.server.local_server import ServedSimulator as ServedSimulator
     from trimtab.testing.server.local_server import (
         serve_simulated_provider as serve_simulated_provider,
@@ -40,8 +38,6 @@ _HOMES = {
     "ChatTemplateMode": "testing.server.options",
     "RequestFate": "testing.server.request_log",
     "SimulatedResponse": "testing.server.responses",
-    "Cloud": "testing.server.clouds.base",
-    "CloudRequest": "testing.server.clouds.base",
     "BrokenReply": "testing.scripted_provider",
     "MemoryStore": "stores.memory",
     "ProviderSimulator": "testing.server.simulator",

@@ -54,8 +54,6 @@ Work = Callable[[sqlite3.Connection], T]
 SERVER_FOLDER = ".server"
 """Name of the folder beside the sessions. No session's folder begins with a dot."""
 DATABASE_NAME = "server.db"
-APPLICATION_ID = 0x7472696D
-"""`trim` as a number: `PRAGMA application_id`. Databases from before the first release lack it."""
 SCHEMA_VERSION = 1
 """Version of the tables: `PRAGMA user_version`."""
 MIN_SQLITE_VERSION = (3, 24, 0)
@@ -401,15 +399,9 @@ def prepare_tables(connection: sqlite3.Connection, path: Path | str) -> None:
         )
     # In one transaction, because another process may create the tables meanwhile.
     connection.execute("BEGIN")
-    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     connection.execute("COMMIT")
-    if tables and application_id != APPLICATION_ID:
-        raise StoreUnavailable(
-            f"{path} was written before the first release; this release cannot read it: move it "
-            "away, or use another folder for the store"
-        )
     if version > SCHEMA_VERSION:
         raise StoreUnavailable(
             f"{path} has format version {version}, but this release reads {SCHEMA_VERSION}: "
@@ -419,8 +411,7 @@ def prepare_tables(connection: sqlite3.Connection, path: Path | str) -> None:
         return
     sql = files("trimtab_serve.queue.sqlite").joinpath("tables.sql").read_text(encoding="utf-8")
     connection.executescript(
-        f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA application_id = {APPLICATION_ID};\n"
-        f"PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
+        f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
     )
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, cast
 
 from trimtab.engine.log.message import Message, message_from_json, message_to_json
-from trimtab.errors import NewerLogError, UnreleasedLogError
+from trimtab.errors import NewerLogError
 
 EVENT_FORMAT_VERSION = 1
 """Version of the stored format. It stays 1 until the first release."""
@@ -519,15 +519,9 @@ def check_event_version(event_json: JsonMapping) -> None:
 
     Raises:
         NewerLogError: The event was written by a newer version of trimtab.
-        UnreleasedLogError: The event was written before the first release, which has no `version`.
+        KeyError: It has no version: it is not an event.
     """
-    version = event_json.get("version")
-    if version is None:
-        raise UnreleasedLogError(
-            f"event {event_json.get('seq')} was written before the first release of trimtab; this "
-            "release cannot read it: read this log with the trimtab that wrote it, or delete it "
-            "and start a new session"
-        )
+    version = event_json["version"]
     if version != EVENT_FORMAT_VERSION:
         raise NewerLogError(
             f"event {event_json.get('seq')} has format version {version}; this release reads up to "

@@ -38,7 +38,7 @@ def _parse_event_line(number: int, line: Any) -> Event:
     # What a damaged line does to its readers, no list of errors would have whole.
     with suppress(Exception):
         data = json.loads(line)
-    if isinstance(data, dict) and "kind" in data:
+    if isinstance(data, dict) and {"kind", "version"} <= data.keys():
         check_event_version(cast("dict[str, Any]", data))  # of another version it says so
         with suppress(Exception):
             event = event_from_json(cast("dict[str, Any]", data))

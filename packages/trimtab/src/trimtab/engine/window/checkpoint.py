@@ -62,12 +62,12 @@ def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
 
 def snapshot_from_json(data: Mapping[str, Any]) -> Snapshot | None:
     """Return the snapshot of `snapshot_to_json`'s output; None for an earlier format, which is
-    ignored. What was written before the first release has a field `v`.
+    ignored.
 
     Raise `NewerSnapshotError` for a newer format.
     """
     version = data.get("version")
-    if "v" in data or not isinstance(version, int) or version < SNAPSHOT_VERSION:
+    if not isinstance(version, int) or version < SNAPSHOT_VERSION:
         return None
     if version > SNAPSHOT_VERSION:
         raise NewerSnapshotError(

@@ -2,7 +2,6 @@
 
 The content decides the format: a log or an export of Trimtab, conversations as records, plain
 messages, a Claude Code transcript, a Codex rollout, a session of pi or the database of opencode.
-Files may be compressed.
 """
 
 from __future__ import annotations

@@ -1,49 +1,38 @@
-"""Read JSON files, as documents or line by line, compressed or not.
+"""Read JSON files, as documents or line by line.
 
 A log may be damaged or hostile: what cannot be read is skipped and told, never held in memory.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import math
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from trimtab.dialects.json_values import dict_or_none
 from trimtab.engine.log.event import Usage
 from trimtab.errors import TrimtabError
 
-_GZIP = b"\x1f\x8b"
 MAX_LINE_CHARS = 64_000_000
 """Maximum length of a line. A longer one is skipped; a picture of 5 MB takes a tenth of it."""
 MAX_DOCUMENT_BYTES = 512_000_000
 """Maximum size of a JSON file that is read at once."""
-MAX_INFLATION = 100
-"""An archive may become this many times its size. Logs become ten to thirty times theirs."""
-MIN_INFLATED_BYTES = 16_000_000
-"""A small archive may become this large in any case."""
-INFLATED_PIECE_BYTES = 1_000_000
 MAX_USAGE_TOKENS = 1_000_000_000
 """Larger counts are not believed."""
 READ_ERRORS = (
     AttributeError,
-    EOFError,
     LookupError,
     OSError,
     OverflowError,
     RecursionError,
     TypeError,
     ValueError,
-    zlib.error,
 )
-"""What wrong shapes, damaged archives and files without permission raise."""
+"""What wrong shapes and files without permission raise."""
 
 
 class UnreadableRecording(TrimtabError, ValueError):
@@ -121,7 +110,7 @@ class LogFile:
 
 def derive_conversation_id(path: Path) -> str:
     """Return a conversation's id: the file's name, or the folder's name for a session log."""
-    stem = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+    stem = path.name.removesuffix(".jsonl").removesuffix(".json")
     return path.resolve().parent.name if stem == "events" else stem
 
 
@@ -182,38 +171,7 @@ def format_value_error(error: Exception) -> str:
     return f": {error}" if isinstance(error, ValueError) else ""
 
 
-class _BoundedGzipFile(gzip.GzipFile):
-    """An archive that does not become much larger than its file."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._path = path
-        self._max_bytes = max(MIN_INFLATED_BYTES, MAX_INFLATION * path.stat().st_size)
-
-    def read1(self, size: int = -1) -> bytes:
-        data = super().read1(size)
-        if self.tell() > self._max_bytes:
-            raise UnreadableRecording(
-                self._path,
-                1,
-                f"expected at most {self._max_bytes:,} bytes in the archive, {MAX_INFLATION} times "
-                "its size; if it is yours, unpack it first",
-            )
-        return data
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is not None and size >= 0:
-            return self.read1(size)
-        pieces = iter(lambda: self.read1(INFLATED_PIECE_BYTES), b"")
-        return b"".join(pieces)
-
-
 def _open(path: Path) -> IO[str]:
-    with path.open("rb") as file:
-        is_gzip = file.read(2) == _GZIP
-    if is_gzip:
-        archive = cast("Any", _BoundedGzipFile(path))
-        return io.TextIOWrapper(archive, encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")
 
 

@@ -17,7 +17,7 @@ from trimtab.engine.log.event import (
 )
 from trimtab.engine.log.message import Message
 from trimtab.engine.log.rewind import select_events_in_force
-from trimtab.errors import NewerLogError, UnreleasedLogError
+from trimtab.errors import NewerLogError
 from trimtab.options import options_from_settings
 from trimtab.replay.readers.json_files import (
     JsonLine,
@@ -31,9 +31,7 @@ from trimtab.stores.export import FOOTER_KIND, HEADER_KIND
 
 
 def is_trimtab_log_line(line: JsonLine) -> bool:
-    names = line.data.keys()
-    is_event = {"seq", "at", "kind"} <= names and bool({"version", "v"} & names)
-    return is_event or _is_export_head(line)
+    return {"version", "seq", "at", "kind"} <= line.data.keys() or _is_export_head(line)
 
 
 TRIMTAB = "Trimtab"
@@ -94,13 +92,6 @@ def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
     """Return the events of an export. Raise if the export is incomplete."""
     head, body, end = lines[0], lines[1:-1], lines[-1]
     version, count = head.data.get("version"), head.data.get("events")
-    if version is None:
-        raise UnreadableRecording(
-            path,
-            head.number,
-            "this export was written before the first release of trimtab; this release cannot read "
-            "it: replay it with the trimtab that wrote it",
-        )
     if version != EXPORT:
         raise UnreadableRecording(
             path,
@@ -120,7 +111,7 @@ def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
 def _parse_event(path: Path, line: JsonLine) -> Event:
     try:
         return event_from_json(line.data)
-    except (NewerLogError, UnreleasedLogError) as error:
+    except NewerLogError as error:
         raise UnreadableRecording(path, line.number, str(error)) from error
     except (LookupError, TypeError, ValueError) as error:
         raise UnreadableRecording(path, line.number, "expected a log event") from error

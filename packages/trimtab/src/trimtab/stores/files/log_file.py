@@ -198,7 +198,7 @@ class LogView:
                     raise self.damage_error(broken)
             elif data is None:
                 broken = before.seq + 1
-            elif data.get("seq") != before.seq + 1:
+            elif data.get("seq") != before.seq + 1 or "version" not in data:
                 raise self.damage_error(before.seq + 1)
             else:
                 check_event_version(data)

@@ -44,7 +44,6 @@ from trimtab.errors import (
     SessionNotFound,
     StoreClosed,
     StoreError,
-    UnreleasedLogError,
 )
 from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import (
@@ -449,8 +448,8 @@ class FileStore:
 
     def _forget(self, session: str) -> None:
         """Remove the session from its parent's forks. An unreadable session is deleted anyway."""
-        unreadable = (LogDamaged, NewerLogError, UnreleasedLogError)
-        with contextlib.suppress(*unreadable), LogView(self._folder(session)) as view:
+        folder = self._folder(session)
+        with contextlib.suppress(LogDamaged, NewerLogError), LogView(folder) as view:
             parent = find_parent_session(view)
             if parent:
                 forks = self._folder(parent) / FORKS_FOLDER

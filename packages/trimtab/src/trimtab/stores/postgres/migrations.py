@@ -192,12 +192,6 @@ async def _fetch_applied_migrations(connection: AsyncConnection) -> list[Applied
 
 def _refuse_other_schema(past_migrations: list[AppliedMigration], database_label: str) -> None:
     """Refuse tables that this release cannot run on."""
-    if past_migrations and past_migrations[0].name != load_migrations()[0].name:
-        raise DatabaseNotMigrated(
-            f"the tables of trimtab in {database_label} were written before the first release "
-            f"({past_migrations[0].name}); this release cannot read them; use another database, "
-            "or drop the schemas trimtab and trimtab_queue and run `trimtab migrate`"
-        )
     for migration in past_migrations:
         if migration.needed_version > len(load_migrations()):
             raise DatabaseSchemaTooNew(

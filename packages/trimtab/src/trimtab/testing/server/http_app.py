@@ -16,8 +16,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from trimtab.testing.server.clouds.base import Cloud
-from trimtab.testing.server.clouds.routes import build_cloud_routes
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.provider_error_catalog import PROVIDER_FAULTS
 from trimtab.testing.server.responses import SimulatedResponse
@@ -136,7 +134,7 @@ DIALECT_BY_COUNT_PATH = {
 """The endpoints that count the tokens of a request. Chat Completions has none."""
 
 
-class _SimulatedHttpResponse(Response):
+class SimulatedHttpResponse(Response):
     """A response as it is sent. If it is to be cut, it is incomplete and the server closes the
     connection."""
 
@@ -146,7 +144,7 @@ class _SimulatedHttpResponse(Response):
             content=b"" if is_stream else outcome.body_bytes(),
             status_code=outcome.status,
             headers=dict(outcome.headers),
-            media_type=outcome.media_type if is_stream else "application/json",
+            media_type="text/event-stream" if is_stream else "application/json",
         )
         if is_stream:
             del self.headers["content-length"]
@@ -180,7 +178,7 @@ def _endpoint(
     handle: Callable[[str, Mapping[str, str], bytes], SimulatedResponse], dialect: str
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        return _SimulatedHttpResponse(handle(dialect, request.headers, await request.body()))
+        return SimulatedHttpResponse(handle(dialect, request.headers, await request.body()))
 
     return endpoint
 
@@ -195,9 +193,4 @@ def build_provider_app(simulator: ProviderSimulator) -> Starlette:
         )
         for path, dialect in paths.items()
     ]
-
-    def handle_cloud(cloud: Cloud) -> Response:
-        return _SimulatedHttpResponse(simulator.handle_cloud_request(cloud))
-
-    clouds = build_cloud_routes(handle_cloud)
-    return Starlette(routes=[*apis, *clouds, *build_control_routes(simulator)])
+    return Starlette(routes=[*apis, *build_control_routes(simulator)])

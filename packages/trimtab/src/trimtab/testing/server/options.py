@@ -28,8 +28,6 @@ class ProviderSimulatorOptions:
     """Factor for each count of tokens: 1.3 counts 30 % more."""
     api_keys: tuple[str, ...] = ()
     """The accepted API keys. If it is empty, every key is accepted."""
-    aws_secret_key: str = "simulated-secret"  # noqa: S105 - known to all, and to nothing else
-    """The secret that requests to Bedrock must be signed with, for any access key."""
     cache_minimum: int | None = None
     """Minimum number of tokens of a cached prefix. If it is None, the catalog decides for each
     model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,10 +21,6 @@ class SimulatedResponse:
     """The events to stream. None for a whole body."""
     has_event_names: bool = True
     """Whether events are sent with their names, and without a `[DONE]` at the end."""
-    frame_event: Callable[[Mapping[str, Any]], bytes] | None = None
-    """How an event is written. None for server-sent events."""
-    media_type: str = "text/event-stream"
-    """The declared media type of a stream."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Additional headers."""
     cut: int | None = None
@@ -39,12 +35,9 @@ class SimulatedResponse:
         for number, event in enumerate(self.events or ()):
             if number == self.cut:
                 return
-            if self.frame_event is not None:
-                yield self.frame_event(event)
-                continue
             name = f"event: {event['type']}\n" if self.has_event_names else ""
             yield f"{name}data: {dump_compact_json(event)}\n\n".encode("utf-8", "surrogatepass")
-        if self.frame_event is None and not self.has_event_names and self.cut is None:
+        if not self.has_event_names and self.cut is None:
             yield b"data: [DONE]\n\n"
 
     def body_bytes(self) -> bytes:

@@ -23,7 +23,6 @@ from trimtab.testing.server import (
 )
 from trimtab.testing.server.cache_diagnosis import CacheDiagnoses
 from trimtab.testing.server.client_requests import wants_summary, write_summary
-from trimtab.testing.server.clouds.base import Cloud
 from trimtab.testing.server.message_threads import MessageThreads
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.prompt_cache import ServerPromptCache
@@ -44,15 +43,10 @@ from trimtab.testing.server.server_side_editing import (
 )
 from trimtab.testing.wire_formats import get_wire_format
 
-MAX_BODY_BYTES = {
-    "anthropic": 32_000_000,
-    "bedrock": 20_000_000,
-    "bedrock_converse": 20_000_000,
-    "vertex": 30_000_000,
-}
-"""Maximum size of a body in bytes, by API or cloud."""
-MAX_OTHER_BODY_BYTES = 512_000_000
-"""The same for all others. OpenAI documents this limit, and a lower one for images."""
+MAX_ANTHROPIC_BODY_BYTES = 32_000_000
+"""Maximum size of a body of the Messages API in bytes."""
+MAX_OPENAI_BODY_BYTES = 512_000_000
+"""The same for OpenAI's APIs. OpenAI documents this limit, and a lower one for images."""
 STEP_HEADER = "x-simulate"
 """The header with a request's own step, as JSON."""
 
@@ -153,20 +147,9 @@ class ProviderSimulator:
         self, dialect: str, headers: Mapping[str, str], raw_body: bytes
     ) -> SimulatedResponse:
         """Return the response to a request of a dialect."""
-        return self._handle(dialect, headers, raw_body, None)
-
-    def handle_cloud_request(self, cloud: Cloud) -> SimulatedResponse:
-        """Return the response to a request at a cloud's address."""
-        http = cloud.http
-        return cloud.wrap_response(self._handle(cloud.dialect, http.headers, http.body, cloud))
-
-    def _handle(
-        self, dialect: str, headers: Mapping[str, str], raw_body: bytes, cloud: Cloud | None
-    ) -> SimulatedResponse:
-        where = dialect if cloud is None else cloud.name
-        record = self.records.start_record(where, raw_body if self._options.keeps else b"")
+        record = self.records.start_record(dialect, raw_body if self._options.keeps else b"")
         try:
-            accepted_request = self._accept(dialect, headers, raw_body, record, cloud)
+            accepted_request = self._accept(dialect, headers, raw_body, record)
             step = self._choose_step(accepted_request, headers)
             if step.fault is not None:
                 return self._build_fault(accepted_request, step, record)
@@ -223,16 +206,8 @@ class ProviderSimulator:
         headers: Mapping[str, str],
         raw_body: bytes,
         record: RecordedRequest,
-        cloud: Cloud | None,
     ) -> _AcceptedRequest:
-        rules = anthropic_rules if dialect == "anthropic" else openai_rules
-        if cloud is None:
-            record.key = key = rules.check_api_key(headers, self._options)
-            request = whole = self._parse_body(raw_body, dialect)
-        else:
-            record.key = key = cloud.check_credentials(self._options)
-            body = self._parse_body(raw_body, dialect, cloud.name)
-            request = whole = cloud.unwrap_request(body)
+        request = whole = self._read_request(dialect, headers, raw_body, record)
         match dialect:
             case "anthropic":
                 whole = self._threads.expand_request(request, headers)
@@ -271,7 +246,7 @@ class ProviderSimulator:
             dialect=dialect,
             request=request,
             full_request=whole,
-            key=key,
+            key=record.key,
             blocks=pieces,
             counter=counter,
             model_info=entry,
@@ -280,8 +255,24 @@ class ProviderSimulator:
             edited=edited_request,
         )
 
-    def _parse_body(self, raw_body: bytes, dialect: str, cloud_name: str = "") -> dict[str, Any]:
-        max_bytes = MAX_BODY_BYTES.get(cloud_name or dialect, MAX_OTHER_BODY_BYTES)
+    def _read_request(
+        self,
+        dialect: str,
+        headers: Mapping[str, str],
+        raw_body: bytes,
+        record: RecordedRequest,
+    ) -> dict[str, Any]:
+        """Return the request in the form of its dialect, and record who sent it."""
+        rules = anthropic_rules if dialect == "anthropic" else openai_rules
+        record.key = rules.check_api_key(headers, self._options)
+        return self._parse_body(raw_body, dialect)
+
+    def _parse_body(
+        self, raw_body: bytes, dialect: str, max_bytes: int | None = None
+    ) -> dict[str, Any]:
+        if max_bytes is None:
+            is_anthropic = dialect == "anthropic"
+            max_bytes = MAX_ANTHROPIC_BODY_BYTES if is_anthropic else MAX_OPENAI_BODY_BYTES
         build = build_anthropic_error_body if dialect == "anthropic" else build_openai_error_body
         if len(raw_body) > (self._options.max_body_bytes or max_bytes):
             body = build(413, "Request exceeds the maximum size")

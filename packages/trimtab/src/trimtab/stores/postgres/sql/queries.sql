@@ -316,7 +316,5 @@ CREATE TABLE IF NOT EXISTS trimtab.migrations (
 -- name: record_migration
 INSERT INTO trimtab.migrations (version, name, checksum, needed_version) VALUES ($1, $2, $3, $4);
 
--- Tables from before the first release lack the last column.
 -- name: applied
-SELECT version, name, checksum, coalesce((to_jsonb(migrations) ->> 'needed_version')::int4, 0)
-FROM trimtab.migrations ORDER BY version;
+SELECT version, name, checksum, needed_version FROM trimtab.migrations ORDER BY version;
