@@ -10,6 +10,7 @@ from typing import Any
 
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Text, make_text_message
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
 from trimtab.stores.factory import find_spending_ledger
@@ -122,6 +123,33 @@ class Gated:
         finally:
             self.waiting.remove(last)
         async for event in self.inner.send(request):
+            yield event
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+FORBIDDEN = "forbidden"
+
+
+class Censor:
+    """A provider that rejects each request with a forbidden text, and answers what came last."""
+
+    dialect = "anthropic"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or ProviderError(
+            ProviderFailureDetails(kind="rejected", message="flagged", status=400)
+        )
+        self.requests: list[str] = []
+
+    async def send(self, request: Any) -> AsyncIterator[Any]:
+        self.requests.append(str(request["messages"]))
+        if FORBIDDEN in self.requests[-1]:
+            raise self.error
+        last = request["messages"][-1]["content"][-1]
+        said = last.get("text", "a result")
+        async for event in ScriptedProvider("anthropic", [f"To {said}"]).send(request):
             yield event
 
     async def close(self) -> None:
