@@ -16,7 +16,7 @@ from trimtab.stores.base import Store
 from trimtab.stores.factory import find_spending_ledger
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.agent.config.spec import AgentSpec, CostSpec
+from trimtab_serve.agent.config.spec import AgentSpec, CostSpec, ServeSpec, TenantLimitsSpec
 from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab_serve.queue.protocol import MessageQueue
@@ -92,11 +92,16 @@ def served(
     return Served(service=service, turns=turns, provider=provider)
 
 
-def with_ceilings(service: Any, clock: Any = None, **cost: float) -> None:
-    """Give the agent of a service ceilings."""
+def with_ceilings(
+    service: Any, clock: Any = None, *, cost_per_day: float | None = None, **cost: float
+) -> None:
+    """Give the agent of a service ceilings, and each tenant this one."""
     agent = service.agents["helper"]
+    serve = ServeSpec(tenant_limits=TenantLimitsSpec(cost_per_day=cost_per_day))
     model = agent.spec.model.model_copy(update={"max_output_tokens": 4_000})
-    agent.spec = agent.spec.model_copy(update={"cost": CostSpec(**cost), "model": model})
+    agent.spec = agent.spec.model_copy(
+        update={"cost": CostSpec(**cost), "model": model, "serve": serve}
+    )
     agent.spending_ledger = find_spending_ledger(service.store)
     agent.clock = clock or time.time
 

@@ -16,7 +16,7 @@ from telegram import Update
 
 from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, group_client_address
 from trimtab_serve.channels.http.middleware import get_client_host
-from trimtab_serve.channels.http.rate_limit import CallerRateLimiter
+from trimtab_serve.queue.rate_limit import CallerRateLimiter
 from trimtab_serve.channels.telegram.polling import MAX_UPDATE_ATTEMPTS, is_transient_intake_error
 from trimtab_serve.channels.telegram.update_validation import (
     parse_telegram_update,
