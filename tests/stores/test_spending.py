@@ -216,8 +216,8 @@ async def test_calls_of_other_tenants_and_agents_wait_for_no_lock_of_a_call(migr
         await ledger.reserve(call, ceilings)
     with psycopg.connect(migrated) as slow:
         for table, column in (("per_day", "agent"), ("per_tenant", "tenant")):
-            row = f"SELECT FROM trimtab.spending_{table} WHERE {column} = 'other' FOR UPDATE"
-            slow.execute(row)
+            row = f"FROM trimtab.spending_{table} WHERE {column} = 'other'"
+            slow.execute(f"SELECT {row} FOR UPDATE".encode())
         await ledger.reserve(CALL, ceilings)
         waits = asyncio.create_task(ledger.reserve(other, ceilings))
         await ledger.reserve(CALL, ceilings)

@@ -156,7 +156,8 @@ async def test_what_was_put_off_is_answered_after_a_crash():
     """The process dies after the first half was put off, and again after it was answered."""
     provider = Censor()
     house = served(provider=provider)
-    finish = house.service.queue.finish_turn
+    queue: Any = house.service.queue
+    finish = queue.finish_turn
     calls = 0
 
     async def dies(*args: Any) -> None:
@@ -166,7 +167,7 @@ async def test_what_was_put_off_is_answered_after_a_crash():
             raise RuntimeError("killed")
         await finish(*args)
 
-    house.service.queue.finish_turn = dies
+    queue.finish_turn = dies
     await say_together(house, "question 0", "question 1", f"{FORBIDDEN} 2", "question 3")
     assert [reply.text for reply in await house.sent()] == ["To question 1", "To question 3"]
 
@@ -199,7 +200,8 @@ async def test_undo_takes_a_message_that_was_put_off_for_the_newest():
     provider = Censor()
     house = await served_with_put_off(provider)
     reply = await run_chat_command(house.service, SESSION, "undo", "", idempotency_key="u")
-    assert reply is not None and f"“{FORBIDDEN}”" in reply.text
+    assert reply is not None
+    assert f"“{FORBIDDEN}”" in reply.text
     await house.service.run_turn(SESSION)
     assert len(provider.requests) == 2
 

@@ -14,6 +14,7 @@ from tests.serve.channels.http.running_apps import Held, House, house, problem, 
 from trimtab.engine.log.message import make_text_message
 from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
+from trimtab.stores.factory import find_spending_ledger
 from trimtab.stores.files import FileStore
 from trimtab.stores.spending import CallReservation, CostCeilings
 from trimtab_serve.agent.config.spec import TenantLimitsSpec
@@ -284,7 +285,7 @@ async def test_a_tenant_reads_what_it_stores_and_its_limits(tmp_path):
 
 async def test_a_tenant_reads_what_it_has_cost_today(tmp_path):
     async with limited(tmp_path, cost_per_day=5.0) as served, served.http("acme") as http:
-        ledger = served.service.store.spending_ledger()
+        ledger = find_spending_ledger(served.service.store)
         call = CallReservation(
             agent="other",
             tenant="acme",

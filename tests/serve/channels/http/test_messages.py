@@ -212,9 +212,9 @@ async def test_who_waits_for_a_message_that_was_put_off_gets_its_own_answer():
         said = [message.text async for message in session.history() if not message.undone]
     answers = dict(zip(texts, ends, strict=True))
     assert str(answers.pop(FORBIDDEN)) == "rejected: flagged"
-    for text, answer in answers.items():
+    for question, answer in answers.items():
         # The answer of its turn, which may have taken another message after it.
-        assert str(answer) in said[said.index(text) :][1:3]
+        assert str(answer) in said[said.index(question) :][1:3]
 
 
 async def test_who_follows_later_sees_the_same_end():

@@ -51,7 +51,7 @@ from trimtab.stores.base import Store
 from trimtab.stores.factory import find_spending_ledger, open_store
 from trimtab.stores.spending import CostCeilings, SpendingLedger
 from trimtab_serve.agent.config.loader import load_system_prompt, locate_agent_store
-from trimtab_serve.agent.config.spec import AgentSpec, CostSpec, ModelSpec
+from trimtab_serve.agent.config.spec import AgentSpec, ModelSpec
 from trimtab_serve.agent.environment import ENVIRON
 from trimtab_serve.agent.secret_values import build_secret_mask, with_masked_errors
 from trimtab_serve.agent.tools.permissions.rules import ApprovalCallback, decline_unattended

@@ -217,9 +217,8 @@ class ReconnectingStream:
             try:
                 async with aclosing(self._once()) as events:
                     async for event in events:
-                        if event is not KEEPALIVE_EVENT:
-                            is_final = event.kind in final_kinds
                         if event.kind == "reconnect":
+                            is_final = False
                             continue
                         failures, last_heard, self.last_event_id = (
                             0,
@@ -227,6 +226,7 @@ class ReconnectingStream:
                             event.id or self.last_event_id,
                         )
                         if event is not KEEPALIVE_EVENT:
+                            is_final = event.kind in final_kinds
                             yield event
             except httpx2.TransportError as error:
                 if self._is_lost(last_heard):

@@ -16,7 +16,7 @@ _REPEATED_KEY = re.compile(r"again [0-9]+ ")
 
 
 async def find_log_key(session: Session, key: str) -> str:
-    """Return the key under which the log has a waiting message, or under which it is to be added."""
+    """Return the key under which the log has a waiting message, or is to have it."""
     log_key = key
     if not session.window.base.rewinds:
         return log_key

@@ -1,4 +1,5 @@
-"""Limits of what a tenant may store and send. They are checked in memory, and counted in the background.
+"""Limits of what a tenant may store and send. They are checked in memory, and counted in the
+background.
 
 Messages that wait count as well. Close to the limit they are counted before they are stored,
 because a tenant can send many more in the seconds until the next count.

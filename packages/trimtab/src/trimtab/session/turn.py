@@ -222,20 +222,14 @@ async def run_turn(
                 stream=stream, summariser=summariser, on_event=meter, ends_turn=ends_turn
             )
             try:
-                ended_with_reply = await _request_reply(
-                    session, provider, how, volatile, interruption
+                ended_with_reply = await _request_reply_unless_rejected(
+                    session, provider, how, volatile, interruption, on_rejection=on_rejection
                 )
             except TurnStopped:
                 cut_off = True
             except CostCeilingReached as refusal:
                 ceiling = refusal.ceiling
                 break
-            except (ProviderError, CannotFit) as error:
-                if not _is_rejection(error) or on_rejection is None:
-                    raise
-                if not await on_rejection(error):
-                    raise
-                continue
             calls += 1
     finish_event = TurnFinished(
         reason="cost_ceiling"
@@ -371,6 +365,16 @@ def user_wrote_during_reply(window: Window) -> bool:
         and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
     )
     return ends_with_reply and window.user_wrote_since_call
+
+
+async def _request_reply_unless_rejected(*arguments: Any, on_rejection: OnRejection | None) -> bool:
+    """Return whether the turn was ended with a reply. It was not if the request is made again."""
+    try:
+        return await _request_reply(*arguments)
+    except (ProviderError, CannotFit) as error:
+        if on_rejection is None or not _is_rejection(error) or not await on_rejection(error):
+            raise
+        return False
 
 
 async def _request_reply(

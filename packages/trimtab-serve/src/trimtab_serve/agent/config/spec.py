@@ -92,8 +92,8 @@ class TenantLimitsSpec(ConfigBlock):
     schedules: PositiveInt = 100
     """Schedules of one tenant that are not finished."""
     messages_per_minute: PositiveInt | None = None
-    """Messages of one tenant that one process accepts per minute, from callers and chats. A sixth of
-    them, but at least ten, may arrive at once. By default no limit."""
+    """Messages of one tenant that one process accepts per minute, from callers and chats. A sixth
+    of them, but at least ten, may arrive at once. By default no limit."""
     cost_per_day: PositiveDollars | None = None
     """Cost of one tenant's model calls per UTC day, in US dollars, for all agents that share a
     store. By default no limit."""

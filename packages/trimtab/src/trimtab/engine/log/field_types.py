@@ -57,8 +57,8 @@ def _make_check(hint: Any) -> HasType:
 
 
 def _make_items_check(has_type: HasType) -> HasType:
-    return lambda value: isinstance(value, tuple) and all(
-        has_type(item) for item in cast("tuple[Any, ...]", value)
+    return lambda value: (
+        isinstance(value, tuple) and all(has_type(item) for item in cast("tuple[Any, ...]", value))
     )
 
 
@@ -68,8 +68,8 @@ def _make_record_check(kind: type[Any], arguments: tuple[Any, ...]) -> HasType:
     checks = [_make_check(hint) for hint in (arguments or [hint for _, hint in hints])]
     if is_dataclass(kind):
         by_name = tuple(zip([name for name, _ in hints], checks, strict=True))
-        return lambda value: type(value) is kind and all(
-            check(getattr(value, name)) for name, check in by_name
+        return lambda value: (
+            type(value) is kind and all(check(getattr(value, name)) for name, check in by_name)
         )
     return lambda value: (
         type(value) is kind
