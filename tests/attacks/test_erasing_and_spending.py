@@ -26,7 +26,7 @@ MESSAGES, MESSAGE_BYTES = 14, 500_000
 def target(tmp_path_factory):
     folder = tmp_path_factory.mktemp("erasing") / "agent"
     folder.mkdir()
-    with attacked(folder, cost={"max_per_tenant_per_day": CEILING_USD}) as made:
+    with attacked(folder, serve={"tenant_limits": {"cost_per_day": CEILING_USD}}) as made:
         store = folder / "sessions"
         made.keys["talker"] = create_key(store, "talker", "--tenant", "acme", "--role", "talk")
         for tenant in ("twin", "twin2", "twi", "zoo", "slow"):

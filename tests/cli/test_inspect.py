@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tests.inspect.sessions import list_events, reading_agent
 from trimtab.cli.app import app
+from trimtab.engine.log.event import dump_event_line
 from trimtab.inspect.text_pool import unpack_json
 from trimtab.stores.files import FileStore
 
@@ -124,3 +125,89 @@ def test_what_does_not_exist_is_said_in_a_line(tmp_path: Path, monkeypatch: pyte
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 2, done.output
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def tamper(lines: list[str], how: str) -> bytes:
+    """Change a log of one event a line."""
+    events = [json.loads(line) for line in lines]
+    message = next(event for event in events if event["kind"] == "message")
+    match how:
+        case "bad JSON":
+            lines[3] = '{"kind": '
+        case "missing field":
+            del message["message"]
+        case "wrong type":
+            message["message"]["parts"] = [7]
+        case "wrong type of a number":
+            message["sizes"] = [["x", 1]]
+        case "wrong order":
+            events[3:5] = reversed(events[3:5])
+        case "repeated event":
+            events.insert(3, events[3])
+        case "missing event":
+            del events[3]
+        case _:
+            pass
+    if how not in ("bad JSON", "truncated", "binary"):
+        lines = [json.dumps(event) for event in events]
+    text = "\n".join(lines).encode()
+    if how == "binary":
+        return bytes(range(256)) * 20
+    return text[:-40] if how == "truncated" else text
+
+
+TAMPERINGS = {
+    "bad JSON": "line 4: expected a JSON object",
+    "missing field": "expected a log event",
+    "wrong type": "expected a log event",
+    "wrong type of a number": "expected a log event",
+    "wrong order": "line 5: event 4 cannot follow event 5",
+    "repeated event": "line 5: event 4 cannot follow event 4",
+    "missing event": "event 5 cannot follow position 3",
+    "truncated": "expected a JSON object",
+    "binary": "line 1: expected JSON",
+}
+
+
+@pytest.mark.parametrize("how", TAMPERINGS)
+def test_a_tampered_log_is_one_line_and_no_traceback(how: str, tmp_path: Path):
+    log = tmp_path / "log.jsonl"
+    lines = [dump_event_line(event) for event in list_events(reading_agent(3))]
+    log.write_bytes(tamper(lines, how))
+    done = CliRunner().invoke(app, ["inspect", str(log), "--html", str(tmp_path / "page.html")])
+    assert isinstance(done.exception, SystemExit)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert str(log) in done.stderr
+    assert TAMPERINGS[how] in done.stderr
+
+
+@pytest.mark.parametrize("how", ["repeated event", "wrong type"])
+def test_a_tampered_log_is_not_replayed(how: str, tmp_path: Path):
+    log = tmp_path / "log.jsonl"
+    lines = [dump_event_line(event) for event in list_events(reading_agent(3))]
+    log.write_bytes(tamper(lines, how))
+    done = CliRunner().invoke(app, ["replay", str(log), "--json"])
+    assert isinstance(done.exception, SystemExit)
+    assert TAMPERINGS[how] in done.stderr
+
+
+@pytest.mark.parametrize("command", ["inspect", "session show"])
+@pytest.mark.parametrize("change", ['"system":[7]', '"system":5', '"head":[]', '"tools":[7]'])
+def test_a_wrong_value_in_a_stored_log_is_one_line(
+    command: str, change: str, store: Path, tmp_path: Path
+):
+    log = store / "alice" / "events.jsonl"
+    text = log.read_text()
+    name = change.partition(":")[0]
+    start, brace, rest = text.partition("{")
+    first, end, others = rest.partition("\n")
+    event = {**json.loads(brace + first), **json.loads(f"{{{change}}}")}
+    log.write_text(start + json.dumps(event, separators=(",", ":")) + end + others)
+    assert name in text
+    arguments = [*command.split(), "alice", "--store", str(store)]
+    arguments += ["--html", str(tmp_path / "page.html")] if command == "inspect" else []
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, SystemExit)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("trimtab: ")
+    assert done.stderr.count("\n") == 1

@@ -135,7 +135,7 @@ BODIES: tuple[EventBody, ...] = (
     ),
     TurnProgressRecord(state="tool_started", epoch=3, key="call_1"),
     Pin(first=2, last=4, pinned=False),
-    Rewind(to=3),
+    Rewind(to=3, puts_off=True),
     Fork(parent="session-1", position=9),
     PayloadErasure(message=2, part=1, calls=(6,), why="asked"),
     RetentionErasure(before=2, why="30 days"),

@@ -215,8 +215,9 @@ async def test_calls_of_other_tenants_and_agents_wait_for_no_lock_of_a_call(migr
     for call in (CALL, other):
         await ledger.reserve(call, ceilings)
     with psycopg.connect(migrated) as slow:
-        for table in ("per_day", "per_tenant"):
-            slow.execute(f"SELECT FROM trimtab.spending_{table} WHERE agent = 'other' FOR UPDATE")
+        for table, column in (("per_day", "agent"), ("per_tenant", "tenant")):
+            row = f"FROM trimtab.spending_{table} WHERE {column} = 'other'"
+            slow.execute(f"SELECT {row} FOR UPDATE".encode())
         await ledger.reserve(CALL, ceilings)
         waits = asyncio.create_task(ledger.reserve(other, ceilings))
         await ledger.reserve(CALL, ceilings)
@@ -243,6 +244,18 @@ async def test_a_call_is_settled_once(ledger):
     await refused(ledger, replace(CALL, micros=1), ceilings)
 
 
+async def test_a_tenant_has_one_total_for_all_agents_and_it_can_be_read(ledger):
+    ceilings = CostCeilings(tenant_per_day=3 * PRICE)
+    number = await ledger.reserve(CALL, ceilings)
+    other_agent = replace(CALL, agent="other", session="acme/other/s")
+    await ledger.reserve(other_agent, ceilings)
+    await ledger.settle(number, PRICE + 1)
+    assert await ledger.find_tenant_total("acme", CALL.day) == 2 * PRICE + 1
+    assert await refused(ledger, other_agent, ceilings) == "tenant_per_day"
+    assert await ledger.find_tenant_total("zoo", CALL.day) == 0
+    assert await ledger.find_tenant_total("acme", "2026-01-01") == 0
+
+
 async def test_tenants_agents_and_sessions_pay_for_themselves(ledger):
     ceilings = CostCeilings(session=PRICE, tenant_per_day=2 * PRICE, day=3 * PRICE)
     await ledger.reserve(CALL, ceilings)
@@ -254,7 +267,7 @@ async def test_tenants_agents_and_sessions_pay_for_themselves(ledger):
     await ledger.reserve(replace(third, tenant="other"), ceilings)
     fourth = replace(third, tenant="another", session="acme/helper/t")
     assert await refused(ledger, fourth, replace(ceilings, session=None)) == "day"
-    other_agent = replace(CALL, agent="other", session="acme/helper/t")
+    other_agent = replace(CALL, agent="other", tenant="another", session="acme/helper/t")
     await ledger.reserve(other_agent, replace(ceilings, session=None))
 
 

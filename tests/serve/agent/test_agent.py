@@ -201,7 +201,10 @@ async def test_where_the_file_wants_it_the_cheap_model_summarises_results_and_no
     assert [edit.why.endswith("summarised by claude-haiku-5-5") for edit in edits] == [True]
 
 
-COST = "cost: {max_per_session: 2, max_per_tenant_per_day: 20.5, max_per_day: 100}\n"
+COST = """\
+cost: {max_per_session: 2, max_per_day: 100}
+serve: {tenant_limits: {cost_per_day: 20.5}, limits_by_tenant: {acme: {cost_per_day: 7, bytes: 9}}}
+"""
 
 
 async def test_the_files_ceilings_hold_for_a_turn_and_are_kept_beside_the_sessions(folder):
@@ -222,8 +225,10 @@ async def test_without_a_ceiling_nothing_is_kept(folder):
 
 async def test_ceilings_are_whole_millionths_of_a_dollar(folder):
     async with agent(FILE + COST) as running:
-        ceilings = build_cost_ceilings(running.spec.cost)
-    assert ceilings == CostCeilings(session=2_000_000, tenant_per_day=20_500_000, day=100_000_000)
+        spec = running.spec
+    ceilings = CostCeilings(session=2_000_000, tenant_per_day=20_500_000, day=100_000_000)
+    assert build_cost_ceilings(spec, "zoo") == ceilings
+    assert build_cost_ceilings(spec, "acme") == replace(ceilings, tenant_per_day=7_000_000)
 
 
 async def test_another_model_whose_price_is_unknown_is_refused_under_a_ceiling(folder):

@@ -11,12 +11,13 @@ from typing import Any
 from tests.serve.queue.memory_queue import MemoryQueue
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Text, make_text_message
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
 from trimtab.stores.factory import find_spending_ledger
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.agent.config.spec import AgentSpec, CostSpec
+from trimtab_serve.agent.config.spec import AgentSpec, CostSpec, ServeSpec, TenantLimitsSpec
 from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab_serve.queue.protocol import MessageQueue
@@ -91,11 +92,16 @@ def served(
     return Served(service=service, turns=turns, provider=provider)
 
 
-def with_ceilings(service: Any, clock: Any = None, **cost: float) -> None:
-    """Give the agent of a service ceilings."""
+def with_ceilings(
+    service: Any, clock: Any = None, *, cost_per_day: float | None = None, **cost: float
+) -> None:
+    """Give the agent of a service ceilings, and each tenant this one."""
     agent = service.agents["helper"]
+    serve = ServeSpec(tenant_limits=TenantLimitsSpec(cost_per_day=cost_per_day))
     model = agent.spec.model.model_copy(update={"max_output_tokens": 4_000})
-    agent.spec = agent.spec.model_copy(update={"cost": CostSpec(**cost), "model": model})
+    agent.spec = agent.spec.model_copy(
+        update={"cost": CostSpec(**cost), "model": model, "serve": serve}
+    )
     agent.spending_ledger = find_spending_ledger(service.store)
     agent.clock = clock or time.time
 
@@ -122,6 +128,33 @@ class Gated:
         finally:
             self.waiting.remove(last)
         async for event in self.inner.send(request):
+            yield event
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+FORBIDDEN = "forbidden"
+
+
+class Censor:
+    """A provider that rejects each request with a forbidden text, and answers what came last."""
+
+    dialect = "anthropic"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or ProviderError(
+            ProviderFailureDetails(kind="rejected", message="flagged", status=400)
+        )
+        self.requests: list[str] = []
+
+    async def send(self, request: Any) -> AsyncIterator[Any]:
+        self.requests.append(str(request["messages"]))
+        if FORBIDDEN in self.requests[-1]:
+            raise self.error
+        last = request["messages"][-1]["content"][-1]
+        said = last.get("text", "a result")
+        async for event in ScriptedProvider("anthropic", [f"To {said}"]).send(request):
             yield event
 
     async def close(self) -> None:

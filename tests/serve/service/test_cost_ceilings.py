@@ -75,7 +75,7 @@ async def test_a_conversation_that_begins_anew_has_a_new_budget_each_time(store)
         assert await reset(bot, f"reset-{conversation}") == ""
 
 
-@pytest.mark.parametrize("ceiling", ["max_per_tenant_per_day", "max_per_day"])
+@pytest.mark.parametrize("ceiling", ["cost_per_day", "max_per_day"])
 async def test_no_reset_passes_a_ceiling_of_the_day(store, ceiling):
     bot = served_with(*[ANSWER] * 99, store=store, **{"max_per_session": 0.1, ceiling: 0.15})
     told: list[str] = []
@@ -87,7 +87,7 @@ async def test_no_reset_passes_a_ceiling_of_the_day(store, ceiling):
     assert 0.05 < len(bot.provider.requests) * 0.0153 <= 0.15  # more than one conversation
 
 
-@pytest.mark.parametrize("ceiling", ["max_per_tenant_per_day", "max_per_day"])
+@pytest.mark.parametrize("ceiling", ["cost_per_day", "max_per_day"])
 async def test_the_next_message_after_midnight_utc_is_answered(store, ceiling):
     clock = Clock()
     clock.now = 86_400 * 20_000 - 60
@@ -96,7 +96,7 @@ async def test_the_next_message_after_midnight_utc_is_answered(store, ceiling):
     assert "midnight UTC" in (await say(bot, "2"))[0]
     assert "midnight UTC" in (await say(bot, "3", session="default/helper/another"))[0]
     other = await say(bot, "4", session="other/helper/one")
-    assert other == ["Yes."] if ceiling == "max_per_tenant_per_day" else "midnight" in other[0]
+    assert other == ["Yes."] if ceiling == "cost_per_day" else "midnight" in other[0]
     clock.now += 60
     assert await say(bot, "5") == ["Yes."]
     assert [text for role, text in await bot.texts() if role == "user"] == [

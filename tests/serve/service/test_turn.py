@@ -12,16 +12,26 @@ import pytest
 from tests.pictures import png
 from tests.pictures import text as base64_of
 from tests.serve.queue.memory_queue import MemoryQueue
-from tests.serve.service.served_agents import PHONE, SESSION, Gated, inbound, served, until
+from tests.serve.service.served_agents import (
+    FORBIDDEN,
+    PHONE,
+    SESSION,
+    Censor,
+    Gated,
+    inbound,
+    served,
+    until,
+)
 from tests.session.turns.sessions import definition
 from tests.session.turns.test_appends import Recording
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.log.message import Media, Message, Text
-from trimtab.errors import ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.session.events import COMPACTED_NOTICE
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore
 from trimtab.testing.replies import ScriptedCall
+from trimtab_serve.channels.chat_commands import run_chat_command
 from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
 from trimtab_serve.service import retries, turn
 from trimtab_serve.service.replies import STEP_LIMIT_TEXT
@@ -109,18 +119,97 @@ async def test_whose_next_message_is_not_taken_either_is_told_what_can_be_done()
     assert "/undo removes your messages one by one, and /reset starts a new conversation." in second
 
 
-async def test_messages_that_were_taken_together_are_told_once_and_left_out_together():
-    provider = Gated(replace(REJECTED, message="flagged"), "Well.")
-    house = served(provider=provider, debounce=0.01)
-    await house.say("One.", key="a")
-    await house.say("Two.", key="b")
+async def say_together(house: Any, *texts: str) -> None:
+    """One turn takes all of them."""
+    for number, text in enumerate(texts):
+        await house.service.queue.post(inbound(text, key=f"k{number}"))
+    house.turns.request_turn(SESSION)
+    await house.turns.wait_until_idle()
+
+
+@pytest.mark.parametrize("forbidden", [{0}, {3}, {7}, {0, 4, 7}, set(range(8)), {1, 2}])
+async def test_a_rejected_message_does_not_silence_the_others_of_its_turn(forbidden):
+    provider = Censor()
+    house = served(provider=provider)
+    texts = [f"{FORBIDDEN if n in forbidden else 'question'} {n}" for n in range(8)]
+    await say_together(house, *texts)
+    answers = [reply.text for reply in await house.sent()]
+    assert sum("flagged" in text for text in answers) == len(forbidden)
+    answered = " ".join(sent for sent in provider.requests if FORBIDDEN not in sent)
+    assert all((text in answered) == (n not in forbidden) for n, text in enumerate(texts))
+    assert await house.service.queue.pending(SESSION) == []
+    async with house.service.open_session(SESSION) as session:
+        shown = [e.message.text async for e in session.messages() if e.message.role == "user"]
+        assert shown == texts
+
+
+async def test_a_message_that_does_not_fit_does_not_silence_the_others_of_its_turn():
+    too_long = ProviderFailureDetails(kind="overflow", message="too long", limit=9_000, status=400)
+    house = served(provider=Censor(ProviderError(too_long)))
+    await say_together(house, "question", FORBIDDEN)
+    assert [reply.text for reply in await house.sent()] == ["To question", retries.APOLOGY_TEXT]
+    (left,) = await house.service.queue.pending(SESSION)
+    assert left.key == "k1"
+
+
+async def test_what_was_put_off_is_answered_after_a_crash():
+    """The process dies after the first half was put off, and again after it was answered."""
+    provider = Censor()
+    house = served(provider=provider)
+    queue: Any = house.service.queue
+    finish = queue.finish_turn
+    calls = 0
+
+    async def dies(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 3:
+            raise RuntimeError("killed")
+        await finish(*args)
+
+    queue.finish_turn = dies
+    await say_together(house, "question 0", "question 1", f"{FORBIDDEN} 2", "question 3")
+    assert [reply.text for reply in await house.sent()] == ["To question 1", "To question 3"]
+
+
+async def test_what_came_while_a_tool_ran_and_is_rejected_does_not_spoil_its_turn():
+    hand = Hand()
+    provider = Gated(ScriptedCall(name="look"), *[REJECTED] * 2, "Seen.", "Three.")
     provider.open.set()
+    house = served(provider=provider, tools=[hand.tool], on_message="steer")
+    await house.say("One.", key="a")
+    await hand.began.wait()
+    await house.say("Two.", key="b")
+    hand.go.set()
     await house.turns.wait_until_idle()
-    assert len(await house.sent()) == 1
-    await house.say("Three.", key="c")
-    await house.turns.wait_until_idle()
-    sent = str(provider.inner.requests[-1]["messages"])
-    assert ("One." in sent, "Two." in sent, "Three." in sent) == (False, False, True)
+    assert [reply.text for reply in await house.sent()][-2:] == ["Seen.", "Three."]
+
+
+async def served_with_put_off(provider: Censor) -> Any:
+    """One turn has answered the first message and put off the second."""
+    house = served(provider=provider)
+    queue: Any = house.service.queue
+    queue.on_posted = lambda _: None
+    await queue.post(inbound("question", key="a"))
+    await queue.post(inbound(FORBIDDEN, key="b"))
+    await house.service.run_turn(SESSION)
+    return house
+
+
+async def test_undo_takes_a_message_that_was_put_off_for_the_newest():
+    provider = Censor()
+    house = await served_with_put_off(provider)
+    reply = await run_chat_command(house.service, SESSION, "undo", "", idempotency_key="u")
+    assert reply is not None
+    assert f"“{FORBIDDEN}”" in reply.text
+    await house.service.run_turn(SESSION)
+    assert len(provider.requests) == 2
+
+
+async def test_erasing_a_message_that_was_put_off_erases_what_waits():
+    house = await served_with_put_off(Censor())
+    await house.service.erase_message(SESSION, "m3")
+    assert FORBIDDEN not in str(await house.service.queue.pending(SESSION))
 
 
 async def test_a_message_that_comes_again_is_not_answered_again():

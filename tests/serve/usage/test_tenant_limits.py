@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -12,13 +14,17 @@ from tests.serve.channels.http.running_apps import Held, House, house, problem, 
 from trimtab.engine.log.message import make_text_message
 from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
+from trimtab.stores.factory import find_spending_ledger
 from trimtab.stores.files import FileStore
+from trimtab.stores.spending import CallReservation, CostCeilings
 from trimtab_serve.agent.config.spec import TenantLimitsSpec
+from trimtab_serve.channels.discord.message_intake import RETRYABLE_INTAKE_ERRORS
+from trimtab_serve.channels.telegram.polling import is_transient_intake_error
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.usage import tenant_limits as module
 from trimtab_serve.usage.protocol import FullStorage, TenantTotals
 from trimtab_serve.usage.sqlite import SqliteUsageCounters
-from trimtab_serve.usage.tenant_limits import TenantLimitReached, TenantLimits
+from trimtab_serve.usage.tenant_limits import MessageRateExceeded, TenantLimitReached, TenantLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -269,9 +275,60 @@ async def test_a_tenant_reads_what_it_stores_and_its_limits(tmp_path):
         "max_sessions": 5,
         "max_stored_bytes": 50_000,
         "max_session_bytes": 268_435_456,
+        "max_messages_per_minute": None,
+        "cost_today": None,
+        "max_cost_per_day": None,
     }
     assert (usages["zoo"]["sessions"], usages["zoo"]["stored_bytes"]) == (0, 0)
     assert (usages["own"]["tenant"], usages["own"]["max_sessions"]) == ("default", 99)
+
+
+async def test_a_tenant_reads_what_it_has_cost_today(tmp_path):
+    async with limited(tmp_path, cost_per_day=5.0) as served, served.http("acme") as http:
+        ledger = find_spending_ledger(served.service.store)
+        call = CallReservation(
+            agent="other",
+            tenant="acme",
+            session="acme/other/s",
+            micros=1_250_000,
+            session_log_micros=0,
+            now=time.time(),
+            expires_after_s=9,
+        )
+        await ledger.reserve(call, CostCeilings(tenant_per_day=5_000_000))
+        usage = (await http.get("/v1/usage")).json()
+    assert (usage["cost_today"], usage["max_cost_per_day"]) == (1.25, 5.0)
+
+
+async def test_a_tenant_that_sends_too_fast_is_told_when_to_go_on(tmp_path):
+    async with limited(tmp_path, messages_per_minute=60) as served:
+        served.leave_unanswered()
+        async with served.http("acme") as http, served.http("zoo") as zoo:
+            path = f"{SESSIONS}/s/messages"
+            answers = [await http.post(path, json={"text": "x"}) for _ in range(11)]
+            assert [answer.status_code for answer in answers] == [202] * 10 + [429]
+            told = problem(answers[-1], 429, "too-many-requests")
+            assert (told["messages_per_minute"], answers[-1].headers["retry-after"]) == (60, "1")
+            assert "tenant acme sends too fast: the limit is 60 messages a minute" in told["detail"]
+            assert (await zoo.post(path, json={"text": "x"})).status_code == 202
+
+
+async def test_a_bot_has_the_rate_of_its_tenant_and_takes_the_message_later():
+    counters: Any = Counters()
+    limits = TenantLimits(
+        counters, TenantLimitsSpec(), {"default": TenantLimitsSpec(messages_per_minute=60)}
+    )
+    counters.find_totals = AsyncMock(return_value={})
+    for _ in range(10):
+        async with limits.admit("default/helper/telegram:1", 1):
+            pass
+    with pytest.raises(MessageRateExceeded) as refusal:
+        async with limits.admit("default/helper/telegram:2", 1):
+            pass
+    assert is_transient_intake_error(refusal.value)
+    assert isinstance(refusal.value, RETRYABLE_INTAKE_ERRORS)
+    async with limits.admit("acme/helper/s", 1):
+        pass
 
 
 async def test_counting_goes_on_after_the_store_was_away_and_loses_no_change(monkeypatch, caplog):

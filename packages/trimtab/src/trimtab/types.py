@@ -44,7 +44,7 @@ from trimtab.session.tools import (
     ToolContent,
     ToolFunction,
 )
-from trimtab.session.turn import BeforeRequest, ScheduleSummary
+from trimtab.session.turn import BeforeRequest, OnRejection, ScheduleSummary
 from trimtab.shortening import KeptEnd
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "MessagesStreamRequest",
     "OnEdit",
     "OnInterrupt",
+    "OnRejection",
     "OpaqueBlock",
     "OptionChanges",
     "Options",

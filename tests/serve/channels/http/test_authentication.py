@@ -16,14 +16,14 @@ from tests.serve.channels.http.running_apps import house, problem
 from trimtab_serve.api_keys import lookup
 from trimtab_serve.api_keys.api_key import ApiKey
 from trimtab_serve.api_keys.lookup import LOOKUP_INTERVAL_S, ApiKeyLookup
-from trimtab_serve.channels.http import rate_limit
 from trimtab_serve.channels.http.authentication import (
     WRONG_KEYS_PER_MINUTE,
     group_client_address,
 )
-from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst
 from trimtab_serve.process.http_connections import ConnectionLimits
 from trimtab_serve.process.http_server import list_forwarding_networks
+from trimtab_serve.queue import rate_limit
+from trimtab_serve.queue.rate_limit import CallerRateLimiter, compute_request_burst
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.serve.channels.http.running_apps import MESSAGES, house, problem
 from trimtab_serve.channels.http import api_route
-from trimtab_serve.channels.http.rate_limit import CallerRateLimiter
+from trimtab_serve.queue.rate_limit import CallerRateLimiter
 
 pytestmark = pytest.mark.anyio
 

@@ -9,6 +9,7 @@ import pytest
 from tests.pictures import JPEG_TEXT, PNG_TEXT, WAV_TEXT, png, text
 from tests.serve.channels.http.running_apps import MESSAGES, Held, house, problem, until
 from tests.serve.queue.queues import give_up, inbound, reply
+from tests.serve.service.served_agents import FORBIDDEN, Censor
 from trimtab.errors import ProviderFailureDetails
 from trimtab.session.events import turn_event_to_json
 from trimtab.session.tools import Tool, ToolInvocation
@@ -201,6 +202,19 @@ async def test_what_the_provider_does_not_take_fails_one_message_and_not_the_ses
         sent = str(served.provider.requests[-1]["messages"])
         assert sent.count(PNG_TEXT) == 1  # of the message that was taken in the end
         assert (await session.why(hidden["handle"])).reason == hidden["reason"]
+
+
+async def test_who_waits_for_a_message_that_was_put_off_gets_its_own_answer():
+    async with house(provider=Censor(), session={"debounce": 0.05}) as served:
+        session = served.session()
+        texts = ("One.", "Two.", FORBIDDEN, "Three.")
+        ends = await asyncio.gather(*map(session.ask, texts), return_exceptions=True)
+        said = [message.text async for message in session.history() if not message.undone]
+    answers = dict(zip(texts, ends, strict=True))
+    assert str(answers.pop(FORBIDDEN)) == "rejected: flagged"
+    for question, answer in answers.items():
+        # The answer of its turn, which may have taken another message after it.
+        assert str(answer) in said[said.index(question) :][1:3]
 
 
 async def test_who_follows_later_sees_the_same_end():

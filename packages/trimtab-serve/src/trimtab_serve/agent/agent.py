@@ -51,7 +51,7 @@ from trimtab.stores.base import Store
 from trimtab.stores.factory import find_spending_ledger, open_store
 from trimtab.stores.spending import CostCeilings, SpendingLedger
 from trimtab_serve.agent.config.loader import load_system_prompt, locate_agent_store
-from trimtab_serve.agent.config.spec import AgentSpec, CostSpec, ModelSpec
+from trimtab_serve.agent.config.spec import AgentSpec, ModelSpec
 from trimtab_serve.agent.environment import ENVIRON
 from trimtab_serve.agent.secret_values import build_secret_mask, with_masked_errors
 from trimtab_serve.agent.tools.permissions.rules import ApprovalCallback, decline_unattended
@@ -171,12 +171,13 @@ class Agent:
         Calls that are part of another agent's turn are not counted here."""
         account = None
         if self.spending_ledger is not None:
+            tenant = _find_tenant(session.id, self.spec.name)
             account = SpendingAccount(
                 ledger=self.spending_ledger,
-                ceilings=build_cost_ceilings(self.spec.cost),
+                ceilings=build_cost_ceilings(self.spec, tenant),
                 session=session,
                 agent=self.spec.name,
-                tenant=_find_tenant(session.id, self.spec.name),
+                tenant=tenant,
                 expires_after_s=self.spec.model.timeout,
                 clock=self.clock,
             )
@@ -283,7 +284,7 @@ async def open_agent(
             environ=environ,
             summariser=summariser,
             breakers=breakers,
-            spending_ledger=find_spending_ledger(store) if spec.cost.ceilings else None,
+            spending_ledger=find_spending_ledger(store) if spec.cost_ceilings else None,
         )
         # By then the agent may have another provider. Closing the first one twice is harmless.
         stack.push_async_callback(agent.close)
@@ -312,9 +313,10 @@ def build_context_options(spec: AgentSpec, system_prompt: str, dialect: str) -> 
     }
 
 
-def build_cost_ceilings(cost: CostSpec) -> CostCeilings:
-    """Convert the ceilings of the file to millionths of a US dollar."""
-    amounts = (cost.max_per_session, cost.max_per_tenant_per_day, cost.max_per_day)
+def build_cost_ceilings(spec: AgentSpec, tenant: str) -> CostCeilings:
+    """Convert the ceilings of the file for a tenant to millionths of a US dollar."""
+    limits = spec.serve.tenant_limits.replace_with(spec.serve.limits_by_tenant.get(tenant))
+    amounts = (spec.cost.max_per_session, limits.cost_per_day, spec.cost.max_per_day)
     session, tenant_per_day, day = (
         None if dollars is None else int(dollars * MICROS_PER_DOLLAR) for dollars in amounts
     )
@@ -324,7 +326,7 @@ def build_cost_ceilings(cost: CostSpec) -> CostCeilings:
 def check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> None:
     """Raise `CostCeilingUncheckable` if the file sets a ceiling that cannot be enforced: a model's
     price is unknown, or one reply may cost more. `options` are the context's."""
-    if not spec.cost.ceilings:
+    if not spec.cost_ceilings:
         return
     summaries = _find_summary_model(spec, options["dialect"])
     models = [spec.model, *([] if summaries is None else [summaries])]
@@ -332,13 +334,13 @@ def check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> None:
     for model, info in zip(models, infos, strict=True):
         if info.input_price is None or info.output_price is None:
             raise CostCeilingUncheckable(f"cost: {explain_unknown_price(model.name)}")
-    name, lowest = min(spec.cost.ceilings.items(), key=lambda each: each[1])
+    name, lowest = min(spec.cost_ceilings.items(), key=lambda each: each[1])
     tokens = Context(**options).budget().max_output
     reply = compute_cost_usd(Usage(input=0, output=tokens), infos[0].to_json(), at=time.time())
     if reply is not None and reply > lowest:
         raise CostCeilingUncheckable(
-            f"cost.{name} is ${lowest:g}, but one reply of up to {tokens:,} tokens may cost "
-            f"${reply:.4f}, so no call could ever be made; raise cost.{name}, or lower "
+            f"{name} is ${lowest:g}, but one reply of up to {tokens:,} tokens may cost "
+            f"${reply:.4f}, so no call could ever be made; raise {name}, or lower "
             "model.max_output_tokens"
         )
 

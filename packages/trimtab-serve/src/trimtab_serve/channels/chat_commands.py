@@ -14,6 +14,7 @@ from trimtab.options import CONFIGURABLE_OPTIONS
 from trimtab.session import Session
 from trimtab.session.recorder import SessionRecorder
 from trimtab_serve.channels.context_image import draw_context_png
+from trimtab_serve.service.put_off import find_log_key
 from trimtab_serve.service.service import AgentService
 
 RUNNING_TURN_WAIT_S = 5.0
@@ -175,7 +176,8 @@ async def _append_pending_messages(service: AgentService, session: Session) -> N
     while waiting := await service.queue.pending(session.id, after=last):
         for inbound in waiting:
             await session.add(
-                replace_unsupported_media(inbound.message, session.media_support), key=inbound.key
+                replace_unsupported_media(inbound.message, session.media_support),
+                key=await find_log_key(session, inbound.key),
             )
         last = waiting[-1].number
 

@@ -109,17 +109,22 @@ class RemoteSession:
             RemoteTurnFailed: The turn did not end with an answer.
         """
         text = ""
+        failure = None
         async with aclosing(self.stream(message, key=key, user=user)) as events:
             async for event in events:
-                if event.kind == "turn.failed":
-                    raise RemoteTurnFailed(event.data["detail"])
-                if event.kind == "turn.finished" and event.data["reason"] in (
-                    "rejected",
-                    "cost_ceiling",
-                ):
-                    raise RemoteTurnFailed(f"{event.data['reason']}: {event.data['detail']}")
-                if event.kind == "message" and event.data["role"] == "assistant":
-                    text = event.data["text"]
+                match event.kind:
+                    case "turn.failed":
+                        failure = event.data["detail"]
+                    case "turn.finished":
+                        reason = event.data["reason"]
+                        has_failed = reason in ("rejected", "cost_ceiling")
+                        failure = f"{reason}: {event.data['detail']}" if has_failed else None
+                    case "message" if event.data["role"] == "assistant":
+                        text = event.data["text"]
+                    case _:
+                        pass
+        if failure is not None:
+            raise RemoteTurnFailed(failure)
         return text
 
     async def follow_events(self, after: str | None = None) -> AsyncGenerator[StreamEvent]:

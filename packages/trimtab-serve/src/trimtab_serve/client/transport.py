@@ -206,16 +206,19 @@ class ReconnectingStream:
         """How often the connection broke."""
 
     async def iter_events(self, final_kinds: Collection[str] = ()) -> AsyncGenerator[StreamEvent]:
-        """Yield events up to one of the `final_kinds`, or without end if there are none."""
+        """Yield events until the server ends the stream after one of the `final_kinds`, or without
+        end if there are none. Other turns may end before the awaited one."""
         clock = asyncio.get_running_loop().time
         failures = 0
         last_heard = -1.0
         while True:
             wait = 0.0
+            is_final = False
             try:
                 async with aclosing(self._once()) as events:
                     async for event in events:
                         if event.kind == "reconnect":
+                            is_final = False
                             continue
                         failures, last_heard, self.last_event_id = (
                             0,
@@ -223,9 +226,8 @@ class ReconnectingStream:
                             event.id or self.last_event_id,
                         )
                         if event is not KEEPALIVE_EVENT:
+                            is_final = event.kind in final_kinds
                             yield event
-                        if event.kind in final_kinds:
-                            return
             except httpx2.TransportError as error:
                 if self._is_lost(last_heard):
                     raise _unreachable_error(error) from error
@@ -234,6 +236,8 @@ class ReconnectingStream:
                     raise
                 wait = min(refusal.retry_after or 0.0, MAX_RETRY_DELAY_S)
             else:
+                if is_final:
+                    return
                 last_heard = clock() if last_heard < 0 else last_heard  # it was reached
                 if self._is_lost(last_heard):
                     raise ServerUnreachable("the server ended the stream before its last event")

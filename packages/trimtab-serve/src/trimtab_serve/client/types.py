@@ -30,7 +30,7 @@ class AgentList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantUsage:
-    """What your tenant stores, and its limits."""
+    """What your tenant stores and costs, and its limits."""
 
     tenant: str
     """The tenant of your key."""
@@ -44,6 +44,13 @@ class TenantUsage:
     """The limit of that number."""
     max_session_bytes: int
     """Bytes that one session may store."""
+    max_messages_per_minute: int | None
+    """Messages per minute that one process accepts from the tenant. None without a limit."""
+    cost_today: float | None
+    """US dollars that the model calls of this UTC day have cost, with the most that those which are
+    being made may cost. None if the cost has no limit: then it is not counted."""
+    max_cost_per_day: float | None
+    """The limit of that cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from trimtab.session import Session
 from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import parse_call_position_from_key
 from trimtab_serve.queue.protocol import ErasableQueue
+from trimtab_serve.service.put_off import remove_repetition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def _describe_erasure(session: str, erasing: ErasurePlanner) -> ErasedMessagesRe
         session=session,
         handles=tuple(erasing.handles),
         positions=positions,
-        keys=frozenset(erasing.message_keys),
+        keys=frozenset(map(remove_repetition, erasing.message_keys)),
         tool_keys=tuple(key for key, call in calls if call is not None and call[0] in positions),
         user_texts=tuple(erasing.user_texts),
     )

@@ -125,7 +125,7 @@ class AgentService:
         """Store a message. When this returns, it is stored and a turn will follow.
 
         Return False if the key is known: it is in the queue or in the log. Raises `AgentNotServed`,
-        `QueueFull` and `TenantLimitReached`.
+        `QueueFull`, `TenantLimitReached` and `MessageRateExceeded`.
         """
         redact = self.agent_for(inbound.session).redact
         # It may wait for hours, and copies of the queue are made meanwhile.

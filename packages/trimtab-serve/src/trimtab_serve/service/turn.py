@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from trimtab.dialects.media import replace_unsupported_media
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.log.message import Message
-from trimtab.errors import ProviderError
+from trimtab.engine.policy.rejections import list_unanswered_entries
+from trimtab.errors import HistoryNotInMemory, ProviderError
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
 from trimtab.session.recorder import SessionRecorder
@@ -25,6 +26,7 @@ from trimtab_serve.metrics.recording import observe_answer_delays
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.service.message_size import count_message_chars
+from trimtab_serve.service.put_off import find_log_key
 from trimtab_serve.service.replies import build_apology_reply as build_apology_reply
 from trimtab_serve.service.replies import build_provider_rejection_replies, build_turn_replies
 from trimtab_serve.service.replies import extract_assistant_text as extract_assistant_text
@@ -63,7 +65,10 @@ class ServedTurn:
         self._chars = 0
         self._left_messages = False
         self._unplaced: InboundMessage | None = None
-        self._first_position = 0
+        self._log_keys: dict[int, str] = {}
+        """By the number of a message: its key in the log."""
+        self._positions: dict[int, int] = {}
+        """By the number of a message: its position in the log."""
         self._notices: list[str] = []
         self._epoch = session.window.accounting.epoch
         self._stop = asyncio.Event()
@@ -106,7 +111,7 @@ class ServedTurn:
             pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
         messages = self._take(await self._debounce_messages(pending) if debounce else pending)
         # The newest message is logged together with the claim, which saves one append.
-        newest = messages[-1] if messages and self._is_new(messages[-1]) else None
+        newest = messages[-1] if messages and await self._is_new(messages[-1]) else None
         await self._add_to_log(messages if newest is None else messages[:-1])
         # Read before the claim, so that any later claim makes this turn stale.
         self._epoch = self._session.window.accounting.epoch
@@ -123,7 +128,7 @@ class ServedTurn:
             replies = await build_turn_replies(
                 self._session,
                 self._messages,
-                first_position=self._first_position,
+                first_position=min(self._positions[number] for number in numbers),
                 notices=self._notices,
                 finished=finish_event,
             )
@@ -136,10 +141,16 @@ class ServedTurn:
             observe_answer_delays(self._agent.spec.name, [now - each.at for each in self._messages])
         return finish_event
 
-    def _is_new(self, inbound: InboundMessage) -> bool:
+    async def _is_new(self, inbound: InboundMessage) -> bool:
         """Whether the message needs a reply and is not known to be in the log."""
+        log_key = await self._find_log_key(inbound)
         positions = self._session.window.base.seq_by_idempotency_key
-        return inbound.message.role == "user" and inbound.key not in positions
+        return inbound.message.role == "user" and log_key not in positions
+
+    async def _find_log_key(self, inbound: InboundMessage) -> str:
+        if inbound.number not in self._log_keys:
+            self._log_keys[inbound.number] = await find_log_key(self._session, inbound.key)
+        return self._log_keys[inbound.number]
 
     async def _run_agent_turn(self, newest: InboundMessage | None) -> TurnFinished:
         """Run the agent. If the provider rejects the content, end the turn without an error.
@@ -153,12 +164,13 @@ class ServedTurn:
             return await self._agent.run_turn(
                 self._session,
                 message,
-                key=None if newest is None else newest.key,
+                key=None if newest is None else await self._find_log_key(newest),
                 wait=None,  # it has the lease; the epoch stops a turn that has lost it
                 # Messages that arrive while the last reply is written get their own turn.
                 end_with_reply=True,
                 on_event=self._on_turn_event,
                 before_request=self._before_request,
+                on_rejection=self._put_off_newer_half,
                 stop=self._stop,
             )
         except ProviderError as error:
@@ -169,6 +181,28 @@ class ServedTurn:
                 "turn of session %s: provider rejected the content: %s", self._session.id, words
             )
             return TurnFinished(reason="rejected", calls=0)
+
+    async def _put_off_newer_half(self, _: Exception) -> bool:
+        """Leave the newer half of what was rejected to the next turns, because one message must not
+        prevent the answers to the others. Return whether there was more than one.
+
+        Results of tools count as one, before the messages that came while the tools ran.
+        """
+        window = self._session.window
+        replied_seq = window.conversation.last_assistant_seq
+        rejected = [m for m in self._messages if self._positions[m.number] > replied_seq]
+        has_results = any(e.message.results for e in list_unanswered_entries(window))
+        kept = max(0, (len(rejected) + has_results) // 2 - has_results)
+        if len(rejected) + has_results < 2:
+            return False
+        put_off = rejected[kept:]
+        try:
+            await SessionRecorder(self._session).put_off(self._positions[put_off[0].number])
+        except HistoryNotInMemory:
+            return False
+        self._messages = [message for message in self._messages if message not in put_off]
+        self._left_messages = True
+        return True
 
     async def _debounce_messages(
         self, pending: Sequence[InboundMessage]
@@ -212,8 +246,9 @@ class ServedTurn:
     async def _add_to_log(self, messages: Sequence[InboundMessage]) -> None:
         """Add each message to the log once."""
         for inbound in messages:
-            handle = await self._session.add(self._replace_media(inbound), key=inbound.key)
-            self._note_position(int(handle.removeprefix("m")))
+            log_key = await self._find_log_key(inbound)
+            handle = await self._session.add(self._replace_media(inbound), key=log_key)
+            self._positions[inbound.number] = int(handle.removeprefix("m"))
             self._messages.append(inbound)
 
     async def _place_newest(self) -> None:
@@ -222,14 +257,11 @@ class ServedTurn:
             return
         self._unplaced = None
         window = self._session.window
-        at = window.base.seq_by_idempotency_key.get(inbound.key)
+        log_key = await self._find_log_key(inbound)
+        at = window.base.seq_by_idempotency_key.get(log_key)
         if at is None:  # a checkpoint has dropped the key
-            at = await self._session.store.find_key(self._session.id, inbound.key)
-        self._note_position(window.seq if at is None else at)
-
-    def _note_position(self, at: int) -> None:
-        # If all messages were in the log before, so are their replies.
-        self._first_position = min(self._first_position or at, at)
+            at = await self._session.store.find_key(self._session.id, log_key)
+        self._positions[inbound.number] = window.seq if at is None else at
 
     def _replace_media(self, queued: InboundMessage) -> Message:
         """Replace media that the model does not support, so that later messages are not blocked.

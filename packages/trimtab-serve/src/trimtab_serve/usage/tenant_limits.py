@@ -1,4 +1,5 @@
-"""Limits of what a tenant may store. They are checked in memory, and counted in the background.
+"""Limits of what a tenant may store and send. They are checked in memory, and counted in the
+background.
 
 Messages that wait count as well. Close to the limit they are counted before they are stored,
 because a tenant can send many more in the seconds until the next count.
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import ceil
 from typing import Literal
 from weakref import WeakValueDictionary
 
@@ -19,6 +21,7 @@ from trimtab.errors import StoreError, TrimtabError
 from trimtab_serve.agent.config.spec import TenantLimitsSpec
 from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.bounded_dict import BoundedDict
+from trimtab_serve.queue.rate_limit import CallerRateLimiter
 from trimtab_serve.usage.protocol import FullStorage, TenantTotals, UsageCounters
 
 COUNT_INTERVAL_S = 5.0
@@ -54,6 +57,20 @@ class TenantLimitReached(TrimtabError, RuntimeError):
         )
 
 
+class MessageRateExceeded(TrimtabError, RuntimeError):
+    """A tenant sends messages too fast."""
+
+    def __init__(self, tenant: str, messages_per_minute: int, retry_after_s: int) -> None:
+        self.messages_per_minute = messages_per_minute
+        """The limit."""
+        self.retry_after_s = retry_after_s
+        """Seconds until the next message is accepted."""
+        super().__init__(
+            f"tenant {tenant} sends too fast: the limit is {messages_per_minute:,} messages a "
+            f"minute (`serve.tenant_limits.messages_per_minute`); try again in {retry_after_s} s"
+        )
+
+
 class TenantLimits:
     """What has reached a limit, as of the last count."""
 
@@ -66,9 +83,10 @@ class TenantLimits:
         self._counters = counters
         self._limits = limits
         self._by_tenant = {
-            tenant: limits.model_copy(update=own.model_dump(exclude_unset=True))
-            for tenant, own in (by_tenant or {}).items()
+            tenant: limits.replace_with(own) for tenant, own in (by_tenant or {}).items()
         }
+        rates = {every.messages_per_minute for every in (limits, *self._by_tenant.values())}
+        self._rate_limiters = {rate: CallerRateLimiter(rate) for rate in rates if rate is not None}
         self._allowances = BoundedDict[str, tuple[int, int]](MAX_TRACKED_TENANTS)
         """Bytes that may wait without a reservation until the next count, and how many do."""
         self._posting: Counter[SessionAddress] = Counter()
@@ -110,12 +128,13 @@ class TenantLimits:
     @asynccontextmanager
     async def admit(self, session: str, size: int) -> AsyncGenerator[None]:
         """Store a message of this many bytes in the block, and count it. Raises
-        `TenantLimitReached`."""
+        `TenantLimitReached` and `MessageRateExceeded`."""
         self.check_message(session)
         address = parse_session_address(session)
         if address is None:
             yield
             return
+        self._check_message_rate(address.tenant)
         # A count that begins before the message is stored would undo its reservation.
         self._posting[address] += 1
         try:
@@ -212,6 +231,13 @@ class TenantLimits:
         if used_bytes is not None:
             self._allowances[tenant] = 0, uncounted_bytes - size
             raise _tenant_limit_reached("bytes", tenant, used_bytes, limit)
+
+    def _check_message_rate(self, tenant: str) -> None:
+        rate = self.limits_of(tenant).messages_per_minute
+        if rate is None:
+            return
+        if wait_s := self._rate_limiters[rate].take_or_retry_after_s(tenant):
+            raise MessageRateExceeded(tenant, rate, ceil(wait_s))
 
     def _check_tenant_bytes(self, tenant: str) -> None:
         totals = self._full.tenants.get(tenant)

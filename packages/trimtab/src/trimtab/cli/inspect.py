@@ -7,6 +7,7 @@ import os
 import tempfile
 import webbrowser
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -155,6 +156,16 @@ async def _write_logs(
 ) -> Path:
     """Write what a file or a folder with logs holds: one page, or a list."""
     files = list_newest_files([path])
+    if files == [path]:
+        skipped: list[UnreadableRecording] = []
+        readable = read_file_timelines(path, skipped.append, redacted=redacted)
+        timelines = list(islice(readable, limit))
+        if skipped and not timelines:
+            raise skipped[0]
+        if len(timelines) == 1:
+            for error in skipped:
+                _print_skipped(error)
+            return _write_page(timelines[0], html)
 
     async def read() -> AsyncIterator[Timeline]:
         count = 0
@@ -165,18 +176,15 @@ async def _write_logs(
                 count += 1
                 yield timeline
 
-    if files == [path]:
-        timelines = [timeline async for timeline in read()]
-        if len(timelines) == 1:
-            return _write_page(timelines[0], html)
     return await _write_folder(str(path), read(), html, progress)
 
 
 def _read_log(file: Path, *, redacted: bool) -> Iterator[Timeline]:
-    def tell(error: UnreadableRecording) -> None:
-        typer.echo(escape_control_characters(f"skipped: {error}"), err=True)
+    return read_file_timelines(file, _print_skipped, redacted=redacted)
 
-    return read_file_timelines(file, tell, redacted=redacted)
+
+def _print_skipped(error: UnreadableRecording) -> None:
+    typer.echo(escape_control_characters(f"skipped: {error}"), err=True)
 
 
 def _find_last_time(timeline: Timeline) -> float:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from trimtab.engine.log.event import Event
+from trimtab.engine.log.field_types import check_field_types
 from trimtab.inspect.recorded_timeline import read_recorded_timeline
 from trimtab.inspect.session_timeline import read_session_timeline
 from trimtab.inspect.timeline import Timeline
@@ -19,6 +20,7 @@ from trimtab.replay.readers.json_files import (
 )
 from trimtab.replay.readers.trimtab_logs import is_trimtab_log_line, read_trimtab_events
 from trimtab.replay.selection import RecordedConversation
+from trimtab.session.loading import explain_damage
 from trimtab.stores.base import SessionListEntry, Store
 from trimtab.stores.files.disk import folder_name_to_session
 from trimtab.stores.files.log_file import LOG_FILE
@@ -51,7 +53,11 @@ async def list_newest_sessions(store: Store, limit: int) -> list[SessionListEntr
 async def read_stored_timeline(store: Store, session: str, *, redacted: bool) -> Timeline:
     """Return the timeline of a stored session."""
     events: list[Event] = [event async for event in store.events(session)]
-    return read_session_timeline("A session" if redacted else session, events, redacted=redacted)
+    with explain_damage(session):
+        for event in events:
+            check_field_types(event)
+        title = "A session" if redacted else session
+        return read_session_timeline(title, events, redacted=redacted)
 
 
 async def read_store_timelines(
@@ -78,11 +84,17 @@ def read_file_timelines(path: Path, on_skipped: OnSkipped, *, redacted: bool) ->
     """Yield the timeline of each session in a file. Unreadable lines go to `on_skipped`."""
     if _is_own_log(path):
         try:
-            name, events = read_trimtab_events(path, list(LogFile(path).iter_lines()))
+            # A log of ours that grows is in a store, which is read as such.
+            lines = list(LogFile(path).iter_lines(may_be_growing=False))
+            name, events = read_trimtab_events(path, lines)
+            title = "A session" if redacted else name
+            timeline = read_session_timeline(title, events, redacted=redacted)
         except UnreadableRecording as error:
             on_skipped(error)
-            return
-        yield read_session_timeline("A session" if redacted else name, events, redacted=redacted)
+        except READ_ERRORS as error:
+            on_skipped(UnreadableRecording(path, 1, f"expected a log that can be read: {error}"))
+        else:
+            yield timeline
         return
     parts_by_session: dict[str, list[RecordedConversation]] = {}
     for conversation in read_recordings(path, on_skipped):

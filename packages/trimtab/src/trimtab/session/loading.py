@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from trimtab.engine.policy.budget import compute_max_messages_in_memory
 from trimtab.engine.window.accounting import resolve_token_limit_and_source
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.engine.window.window import Window
-from trimtab.errors import HistoryNotInMemory
+from trimtab.errors import HistoryNotInMemory, LogDamaged, TrimtabError
 from trimtab.session.stepwise import StepwiseContext
 from trimtab.session.threads import estimate_fold_bytes, run_in_thread_if_long
 from trimtab.stores.base import PositionSpan, Store
@@ -78,6 +79,20 @@ def _fold_chunk(
     if not keep_hidden and is_checkpoint_due(context.window):
         context.checkpoint()
     return context
+
+
+@contextmanager
+def explain_damage(session_id: str) -> Generator[None]:
+    """Raise `LogDamaged` instead of what a log with wrong values raises when it is folded."""
+    try:
+        yield
+    except (TrimtabError, OSError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise LogDamaged(
+            f"the log of session {session_id!r} has a value that cannot be read ({error}); restore "
+            "it from a backup"
+        ) from error
 
 
 async def load_context_to_read(store: Store, session_id: str) -> StepwiseContext:

@@ -23,6 +23,7 @@ from trimtab.engine.log.event import (
     Event,
     EventBody,
     MessageAdded,
+    Rewind,
     SummaryAttempt,
     TurnProgressRecord,
     Usage,
@@ -255,6 +256,10 @@ class SessionRecorder:
         """Record that a tool was started, with the idempotency key of its call."""
         body = TurnProgressRecord(state="tool_started", epoch=self.epoch or 0, key=key)
         await self.session._append_body(body)
+
+    async def put_off(self, first_seq: int) -> None:
+        """Undo the messages from a position on. The caller adds them again later."""
+        await self.session._append_body(Rewind(to=first_seq - 1, puts_off=True))
 
     async def end_turn(self) -> None:
         """End the turn that this process has claimed."""

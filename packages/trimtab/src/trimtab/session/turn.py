@@ -27,7 +27,7 @@ from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message, ToolCall, ToolResult
 from trimtab.engine.log.redaction import Redact, StreamRedactor
 from trimtab.engine.window.window import Window
-from trimtab.errors import CostCeilingReached, ProviderError, ProviderFailureDetails
+from trimtab.errors import CannotFit, CostCeilingReached, ProviderError, ProviderFailureDetails
 from trimtab.options import explain_unknown_options
 from trimtab.providers.base import STREAM_CUT_SHORT, Provider, require_provider
 from trimtab.providers.error_parser import parse_error_event
@@ -81,6 +81,10 @@ BeforeRequest = Callable[[], Awaitable[bool]]
 """Awaited before each request, so that you can add new messages. False ends the turn here. Nothing
 is lost, because the next turn continues from the log."""
 
+OnRejection = Callable[[ProviderError | CannotFit], Awaitable[bool]]
+"""Awaited if the provider rejects the content of a request, or if it cannot fit, so that you can
+change the session. True makes the request again."""
+
 ScheduleSummary = Callable[[Session], Awaitable[None]]
 """Awaited after a turn whose session needs a summary, if it is made elsewhere."""
 
@@ -105,6 +109,7 @@ async def run_turn(
     turn_tools: Iterable[Tool | Callable[..., Any]] = (),
     summariser: Summariser | None = None,
     before_request: BeforeRequest | None = None,
+    on_rejection: OnRejection | None = None,
     schedule_summary: ScheduleSummary | None = None,
     stop: asyncio.Event | None = None,
     wait: float | None = TURN_WAIT_S,
@@ -133,6 +138,8 @@ async def run_turn(
         summariser: Writes summaries: after the turn in the background, and before a call only if
             there is no other way.
         before_request: Awaited before each request. False ends the turn.
+        on_rejection: Awaited if the provider rejects the content of a request, or if it cannot fit.
+            True makes the request again, and without it the turn fails.
         schedule_summary: Awaited after the turn if a summary is needed, instead of writing it in
             the background.
         stop: An event that stops the turn. The reply so far is kept, and running tools are ended.
@@ -219,8 +226,8 @@ async def run_turn(
                 stream=stream, summariser=summariser, on_event=meter, ends_turn=ends_turn
             )
             try:
-                ended_with_reply = await _request_reply(
-                    session, provider, how, volatile, interruption
+                ended_with_reply = await _request_reply_unless_rejected(
+                    session, provider, how, volatile, interruption, on_rejection=on_rejection
                 )
             except TurnStopped:
                 cut_off = True
@@ -245,6 +252,11 @@ async def run_turn(
             session, summariser, on_event, schedule_summary, releases=wait is not None
         )
     return finish_event
+
+
+def _is_rejection(error: ProviderError | CannotFit) -> bool:
+    """Whether the cause is the content of the request."""
+    return isinstance(error, CannotFit) or error.failure.kind == "rejected"
 
 
 def _check_provider(session: Session, provider: Provider) -> None:
@@ -300,7 +312,7 @@ async def _hold_claimed_turn(
             yield None if position is None else await _find_answer(recorder.session, position)
         except ProviderError as error:
             # If the turn stayed open, it would be resumed and send the same request again.
-            if error.failure.kind != "rejected":
+            if not _is_rejection(error):
                 raise
             await recorder.end_turn()
             raise
@@ -357,6 +369,16 @@ def user_wrote_during_reply(window: Window) -> bool:
         and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
     )
     return ends_with_reply and window.user_wrote_since_call
+
+
+async def _request_reply_unless_rejected(*arguments: Any, on_rejection: OnRejection | None) -> bool:
+    """Return whether the turn was ended with a reply. It was not if the request is made again."""
+    try:
+        return await _request_reply(*arguments)
+    except (ProviderError, CannotFit) as error:
+        if on_rejection is None or not _is_rejection(error) or not await on_rejection(error):
+            raise
+        return False
 
 
 async def _request_reply(

@@ -25,7 +25,7 @@ class CostCeilings:
     session: int | None = None
     """Maximum of one session, over all its days."""
     tenant_per_day: int | None = None
-    """Maximum of one tenant with the agent, on one day."""
+    """Maximum of one tenant with all agents, on one day."""
     day: int | None = None
     """Maximum of all tenants with the agent, on one day."""
 
@@ -67,6 +67,11 @@ class SpendingLedger(Protocol):
 
     async def settle(self, reservation: int, micros: int) -> None:
         """Replace a reservation by the real cost of the call. A second call does nothing."""
+        ...
+
+    async def find_tenant_total(self, tenant: str, day: str) -> int:
+        """Return what the calls of a tenant have cost on a day, in millionths of a US dollar, with
+        those that are being made. Only calls with a ceiling of the tenant are counted."""
         ...
 
     async def reset_session(self, session: str, session_log_micros: int) -> None:

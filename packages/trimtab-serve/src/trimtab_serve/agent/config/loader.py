@@ -291,7 +291,7 @@ def _check_model_info_and_prices(
         text = f"model.{why}" if why.startswith("model_info ") else f"model.model_info: {why}"
         yield _problem_at(text, ("model", "model_info"), document)
     else:
-        if spec.cost.ceilings and (info.input_price is None or info.output_price is None):
+        if spec.cost_ceilings and (info.input_price is None or info.output_price is None):
             why = explain_unknown_price(spec.model.name)
             yield _problem_at(f"cost: {why}", ("cost",), document)
 

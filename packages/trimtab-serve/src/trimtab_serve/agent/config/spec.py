@@ -91,6 +91,16 @@ class TenantLimitsSpec(ConfigBlock):
     GiB."""
     schedules: PositiveInt = 100
     """Schedules of one tenant that are not finished."""
+    messages_per_minute: PositiveInt | None = None
+    """Messages of one tenant that one process accepts per minute, from callers and chats. A sixth
+    of them, but at least ten, may arrive at once. By default no limit."""
+    cost_per_day: PositiveDollars | None = None
+    """Cost of one tenant's model calls per UTC day, in US dollars, for all agents that share a
+    store. By default no limit."""
+
+    def replace_with(self, own: TenantLimitsSpec | None) -> TenantLimitsSpec:
+        """Return the limits of a tenant that has its own. What is not set there stays."""
+        return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
 
 
 class ServeSpec(ConfigBlock):
@@ -122,8 +132,8 @@ class ServeSpec(ConfigBlock):
     max_queued_messages: PositiveInt = 10_000
     """Waiting messages of one tenant. Further ones are refused."""
     tenant_limits: TenantLimitsSpec = TenantLimitsSpec()
-    """How much one tenant may store. Chats and callers without a key belong to the tenant
-    `default`. `limits_by_tenant` has the same settings for certain tenants."""
+    """How much one tenant may store, send and cost. Chats and callers without a key belong to the
+    tenant `default`. `limits_by_tenant` has the same settings for certain tenants."""
     limits_by_tenant: dict[str, TenantLimitsSpec] = Field(
         default_factory=dict[str, TenantLimitsSpec]
     )
@@ -414,15 +424,8 @@ class SessionSpec(ConfigBlock):
 class CostSpec(ConfigBlock):
     max_per_session: PositiveDollars | None = None
     """For one session."""
-    max_per_tenant_per_day: PositiveDollars | None = None
-    """For one tenant per UTC day."""
     max_per_day: PositiveDollars | None = None
     """For all tenants together per UTC day."""
-
-    @property
-    def ceilings(self) -> dict[str, float]:
-        """The ceilings that are set, by their names in the file."""
-        return self.model_dump(exclude_none=True)
 
 
 class CommonToolSpec(ConfigBlock):
@@ -552,3 +555,12 @@ class AgentSpec(ConfigBlock):
     """A bot on Discord."""
     schedules: dict[ToolName, ScheduleSpec] = Field(default_factory=dict[str, ScheduleSpec])
     """Messages that the agent gets at set times, by name."""
+
+    @property
+    def cost_ceilings(self) -> dict[str, float]:
+        """The cost ceilings that are set, by their names in the file."""
+        blocks = {f"serve.limits_by_tenant.{t}": o for t, o in self.serve.limits_by_tenant.items()}
+        limits = {"serve.tenant_limits": self.serve.tenant_limits, **blocks}
+        by_name = {f"cost.{name}": dollars for name, dollars in self.cost}
+        by_name |= {f"{name}.cost_per_day": own.cost_per_day for name, own in limits.items()}
+        return {name: dollars for name, dollars in by_name.items() if dollars is not None}

@@ -15,9 +15,9 @@ from trimtab_serve.api_keys.lookup import ApiKeyLookup
 from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.channels.http.api_caller import LOCAL_CALLER, ApiCaller, build_caller
 from trimtab_serve.channels.http.problems import HttpProblem
-from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst
 from trimtab_serve.metrics.recording import ApiKeyRejectionLabel, count_api_key_rejection
 from trimtab_serve.queue.bounded_dict import BoundedDict
+from trimtab_serve.queue.rate_limit import CallerRateLimiter, compute_request_burst
 
 BEARER_PREFIX = "bearer "
 WRONG_KEYS_PER_MINUTE = 20

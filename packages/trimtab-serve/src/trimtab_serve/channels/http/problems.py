@@ -19,7 +19,7 @@ from trimtab.errors import (
 from trimtab_serve.forgetting.erasure import CopyOfErasedData
 from trimtab_serve.queue.address import NAME_DESCRIPTION, is_valid_name
 from trimtab_serve.service.service import AgentNotServed, QueueFull
-from trimtab_serve.usage.tenant_limits import TenantLimitReached
+from trimtab_serve.usage.tenant_limits import MessageRateExceeded, TenantLimitReached
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:trimtab:problem:"
@@ -233,6 +233,13 @@ def convert_error_to_problem(error: Exception) -> HttpProblem | None:
             if error.waiting is not None:
                 problem.extra_members["waiting"] = error.waiting
             return problem
+        case MessageRateExceeded():
+            return HttpProblem(
+                "too-many-requests",
+                str(error),
+                headers={"Retry-After": str(error.retry_after_s)},
+                messages_per_minute=error.messages_per_minute,
+            )
         case TenantLimitReached():
             return HttpProblem(
                 "limit-reached", str(error), name=error.name, used=error.used, limit=error.limit

@@ -20,7 +20,7 @@ from typing import Any, cast
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from trimtab.engine.log.event import Event, MessageAdded
+from trimtab.engine.log.event import Event, MessageAdded, Rewind
 from trimtab.errors import SessionNotFound, StoreError
 from trimtab.session.events import TextDelta, TurnFailed, TurnFinished, join_text_parts
 from trimtab.stores.base import Store
@@ -28,6 +28,7 @@ from trimtab_serve.channels.http.hub import SessionHub
 from trimtab_serve.channels.http.projection import LogToStreamProjector, project_turn_event
 from trimtab_serve.client.types import encode_json_bytes
 from trimtab_serve.metrics.recording import track_open_stream
+from trimtab_serve.service.put_off import remove_repetition
 
 RECONNECT_DELAY_MS = 1_000
 """Milliseconds after which a client reconnects. The stream contains this number."""
@@ -131,6 +132,7 @@ class SessionEventStream:
         self._last_event_time: float | None = None
         self._projector = LogToStreamProjector(store, session_id)
         self._is_message_in_log = options.message_is_in_log
+        self._message_position = 0
         self._is_finished = False
         self._quiet_s = 0.0
         self._caller_checked_at = asyncio.get_running_loop().time()
@@ -265,8 +267,11 @@ class SessionEventStream:
         body = event.body
         if key is None:
             return
-        if isinstance(body, MessageAdded) and body.key == key:
+        if isinstance(body, MessageAdded) and remove_repetition(body.key or "") == key:
             self._is_message_in_log = True
+            self._message_position = event.seq
+        elif isinstance(body, Rewind) and body.puts_off and self._message_position > body.to:
+            self._is_message_in_log = False
         elif kind == TurnFinished.type and self._is_message_in_log:
             self._is_finished = True
 

@@ -14,6 +14,7 @@ from trimtab_serve.channels.telegram.bot_api_client import InvalidTelegramToken
 from trimtab_serve.channels.telegram.paced_sender import read_retry_after_seconds
 from trimtab_serve.service.retries import compute_backoff_s
 from trimtab_serve.service.service import QueueFull
+from trimtab_serve.usage.tenant_limits import MessageRateExceeded
 
 FIRST_RETRY_S = 1.0
 MAX_RETRY_S = 30.0
@@ -93,7 +94,7 @@ async def handle_update_with_retries(update: Update, handle_update: UpdateHandle
 
 def is_transient_intake_error(error: Exception) -> bool:
     """Whether the same update may be stored later."""
-    return isinstance(error, StoreError | QueueFull | TelegramError | OSError)
+    return isinstance(error, StoreError | QueueFull | MessageRateExceeded | TelegramError | OSError)
 
 
 async def retry_telegram_call_until_done(call: Callable[[], Awaitable[None]]) -> None:

@@ -16,13 +16,13 @@ from telegram import Update
 
 from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, group_client_address
 from trimtab_serve.channels.http.middleware import get_client_host
-from trimtab_serve.channels.http.rate_limit import CallerRateLimiter
 from trimtab_serve.channels.telegram.polling import MAX_UPDATE_ATTEMPTS, is_transient_intake_error
 from trimtab_serve.channels.telegram.update_validation import (
     parse_telegram_update,
     reduce_unreadable_update_to_id,
 )
 from trimtab_serve.queue.bounded_dict import BoundedDict
+from trimtab_serve.queue.rate_limit import CallerRateLimiter
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - the name of a header
 MAX_TRACKED_UPDATES = 1_024

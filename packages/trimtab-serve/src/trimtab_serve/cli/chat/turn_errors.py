@@ -41,16 +41,19 @@ class ModelEndpoint:
 
 
 _CEILING_SETTINGS: Mapping[str, tuple[str, str]] = {
-    "session": ("max_per_session", "Raise it, or start another session."),
-    "tenant_per_day": ("max_per_tenant_per_day", "Raise it, or continue after midnight UTC."),
-    "day": ("max_per_day", "Raise it, or continue after midnight UTC."),
+    "session": ("cost.max_per_session", "Raise it, or start another session."),
+    "tenant_per_day": (
+        "serve.tenant_limits.cost_per_day",
+        "Raise it, or continue after midnight UTC.",
+    ),
+    "day": ("cost.max_per_day", "Raise it, or continue after midnight UTC."),
 }
 
 
 def describe_chat_cost_ceiling(ceiling: str) -> str:
     """Return the message for a user who can edit agent.yaml."""
     setting, to_do = _CEILING_SETTINGS[ceiling]
-    return f"Not sent: the call could exceed cost.{setting} in agent.yaml. {to_do}"
+    return f"Not sent: the call could exceed {setting} in agent.yaml. {to_do}"
 
 
 def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRON) -> ModelEndpoint:

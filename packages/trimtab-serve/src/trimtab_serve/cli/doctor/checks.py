@@ -199,7 +199,7 @@ async def run_agent_checks(
         yield finding
     for finding in check_model_in_catalog(spec.model):
         yield finding
-    if spec.cost.ceilings:
+    if spec.cost_ceilings:
         yield _check_cost_ceilings(spec, options)
     yield await check_store(store)
     tools = await check_tools(spec, folder, environ, dialect)
@@ -249,7 +249,7 @@ def _check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> Finding:
         check_cost_ceilings(spec, options)
     except CostCeilingUncheckable as error:
         return make_failure_finding("cost", str(error).removeprefix("cost: "))
-    ceilings = [f"{name} ${dollars:,.2f}" for name, dollars in spec.cost.ceilings.items()]
+    ceilings = [f"{name} ${dollars:,.2f}" for name, dollars in spec.cost_ceilings.items()]
     return make_ok_finding("cost", f"{', '.join(ceilings)}, checked before each call")
 
 

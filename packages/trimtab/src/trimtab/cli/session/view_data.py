@@ -20,7 +20,7 @@ from trimtab.engine.log.rewind import list_undone_spans
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
-from trimtab.session.loading import load_context_to_read
+from trimtab.session.loading import explain_damage, load_context_to_read
 from trimtab.stores.base import Store
 
 _LAST_CALL_REFERENCE = re.compile(r"last(?:-(\d+))?")
@@ -239,33 +239,35 @@ class SessionView:
 async def load_read_only_context(store: Store, session: str) -> Context:
     """Load the context of a session for reading."""
     await require_session_position(store, session)
-    return await load_context_to_read(store, session)
+    with explain_damage(session):
+        return await load_context_to_read(store, session)
 
 
 async def build_session_view(store: Store, session: str, count: int) -> SessionView:
     """Build the view of a session with its last messages and calls."""
     context = await load_read_only_context(store, session)
-    window = context.window
-    end = [event async for event in store.events(session, [(window.seq, window.seq)])]
-    entries = [*window.entries.values()][-count:] if count else []
-    return SessionView(
-        session=session,
-        position=window.seq,
-        updated=end[0].at,
-        policy=window.settings.policy,
-        messages_in_force=window.conversation.total_messages,
-        undone_messages=await _count_undone_messages(store, session, window),
-        visible_messages=window.visible_messages,
-        calls=window.accounting.call_count,
-        report=context.report(),
-        summary=window.summary.text if window.summary is not None else "",
-        lines=tuple(line for entry in entries for line in build_message_lines(entry)),
-        last_calls=tuple(
-            await read_last_calls(
-                store, session, window.seq, min(count, window.accounting.call_count)
-            )
-        ),
-    )
+    with explain_damage(session):
+        window = context.window
+        end = [event async for event in store.events(session, [(window.seq, window.seq)])]
+        entries = [*window.entries.values()][-count:] if count else []
+        return SessionView(
+            session=session,
+            position=window.seq,
+            updated=end[0].at,
+            policy=window.settings.policy,
+            messages_in_force=window.conversation.total_messages,
+            undone_messages=await _count_undone_messages(store, session, window),
+            visible_messages=window.visible_messages,
+            calls=window.accounting.call_count,
+            report=context.report(),
+            summary=window.summary.text if window.summary is not None else "",
+            lines=tuple(line for entry in entries for line in build_message_lines(entry)),
+            last_calls=tuple(
+                await read_last_calls(
+                    store, session, window.seq, min(count, window.accounting.call_count)
+                )
+            ),
+        )
 
 
 async def _count_undone_messages(store: Store, session: str, window: Window) -> int:

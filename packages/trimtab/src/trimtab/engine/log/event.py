@@ -339,6 +339,8 @@ class Rewind:
 
     to: int
     """Messages, edits and pins return to the fold at this position. Everything else stays."""
+    puts_off: bool = False
+    """Whether the undone messages of users are to be added again, by a later turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from reprlib import repr as short
 from typing import Any, cast
 
-from trimtab.engine.log.event import (
-    Event,
-    MessageAdded,
-    Settings,
-    Size,
-    ToolResultRepair,
-    check_event_version,
-    event_from_json,
-)
-from trimtab.engine.log.message import Message
+from trimtab.engine.log.event import Event, check_event_version, event_from_json
+from trimtab.engine.log.field_types import check_field_types
 
 
 def parse_event_log(log: Any) -> list[Event]:
@@ -42,28 +34,10 @@ def _parse_event_line(number: int, line: Any) -> Event:
         check_event_version(cast("dict[str, Any]", data))  # of another version it says so
         with suppress(Exception):
             event = event_from_json(cast("dict[str, Any]", data))
-            if _has_expected_field_types(event):
-                return event
+            check_field_types(event)
+            return event
     several = isinstance(line, str) and '}{"version":' in line
     raise ValueError(
         f"line {number} of the log is {short(line)}, which is not an event; pass lines that "
         f"dump() wrote{', one event a line' if several else ''}"
     )
-
-
-def _has_expected_field_types(event: Any) -> bool:
-    """Whether the event can be folded, as far as the types of its fields show."""
-    body = event.body
-    kinds: dict[Any, Sequence[object]] = {
-        int: [event.seq],
-        float | int: [event.at],
-        Message: [body.message] if type(body) in (MessageAdded, ToolResultRepair) else (),
-    }
-    if type(body) is Settings:
-        kinds |= {
-            str: (body.model, body.dialect, body.policy, body.counter),
-            tuple: (body.system, body.tools),
-            dict: (body.params, body.policy_params, body.limits, body.entry),
-            Size: [body.head],
-        }
-    return all(isinstance(value, kind) for kind, values in kinds.items() for value in values)

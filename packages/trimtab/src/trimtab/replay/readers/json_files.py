@@ -92,8 +92,9 @@ class LogFile:
                 self.path, error.lineno, f"expected JSON: {error.msg}"
             ) from error
 
-    def iter_lines(self) -> Iterator[JsonLine]:
-        """Yield the objects of a file, one per line. An incomplete last line is left out."""
+    def iter_lines(self, *, may_be_growing: bool = True) -> Iterator[JsonLine]:
+        """Yield the objects of a file, one per line. An incomplete last line is left out if the
+        file may be growing."""
         with _open(self.path) as file:
             for number, text in _iter_lines(file):
                 if not text.strip():
@@ -104,7 +105,7 @@ class LogFile:
                     yield JsonLine(number=number, data=data)
                 elif len(text) >= MAX_LINE_CHARS:
                     self.skip(number, f"expected at most {MAX_LINE_CHARS:,} characters in a line")
-                elif value is not None or text.endswith("\n"):
+                elif value is not None or text.endswith("\n") or not may_be_growing:
                     self.skip(number, "expected a JSON object")
 
 

@@ -15,6 +15,7 @@ from trimtab.engine.log.event import (
     Settings,
     event_from_json,
 )
+from trimtab.engine.log.field_types import check_field_types
 from trimtab.engine.log.message import Message
 from trimtab.engine.log.rewind import select_events_in_force
 from trimtab.errors import NewerLogError
@@ -81,7 +82,15 @@ def read_trimtab_events(path: Path, lines: list[JsonLine]) -> tuple[str, list[Ev
     name = derive_conversation_id(path)
     if _is_export_head(lines[0]):
         name, lines = str(lines[0].data.get("id") or name), _read_export_events(path, lines)
-    return name, [_parse_event(path, line) for line in lines]
+    events: list[Event] = []
+    for line in lines:
+        event = _parse_event(path, line)
+        if events and event.seq <= events[-1].seq:
+            raise UnreadableRecording(
+                path, line.number, f"event {event.seq} cannot follow event {events[-1].seq}"
+            )
+        events.append(event)
+    return name, events
 
 
 def _is_export_head(line: JsonLine) -> bool:
@@ -110,8 +119,10 @@ def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
 
 def _parse_event(path: Path, line: JsonLine) -> Event:
     try:
-        return event_from_json(line.data)
+        event = event_from_json(line.data)
+        check_field_types(event)
     except NewerLogError as error:
         raise UnreadableRecording(path, line.number, str(error)) from error
-    except (LookupError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UnreadableRecording(path, line.number, "expected a log event") from error
+    return event

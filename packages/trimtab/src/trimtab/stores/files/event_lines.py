@@ -124,7 +124,7 @@ def event_and_size_from_line(view: LogView, seq: int, line: bytes) -> tuple[Even
     size = len(line) + sum(map(len, texts.values()))
     try:
         return event_from_json(restore_large_texts(data, texts)), size
-    except (KeyError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError) as error:
         raise view.damage_error(seq) from error
 
 

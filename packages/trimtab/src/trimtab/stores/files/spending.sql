@@ -12,10 +12,9 @@ CREATE TABLE IF NOT EXISTS spending_per_day (
 -- name: create_per_tenant
 CREATE TABLE IF NOT EXISTS spending_per_tenant (
     day TEXT NOT NULL,
-    agent TEXT NOT NULL,
     tenant TEXT NOT NULL,
     micros INTEGER NOT NULL,
-    PRIMARY KEY (day, agent, tenant)
+    PRIMARY KEY (day, tenant)
 ) WITHOUT ROWID;
 
 -- name: create_per_session
@@ -54,7 +53,7 @@ SELECT micros - micros_before_reset + (
 FROM spending_per_session WHERE session = ?1;
 
 -- name: tenant_total
-SELECT micros FROM spending_per_tenant WHERE day = ?1 AND agent = ?2 AND tenant = ?3;
+SELECT micros FROM spending_per_tenant WHERE day = ?1 AND tenant = ?2;
 
 -- name: day_total
 SELECT micros FROM spending_per_day WHERE day = ?1 AND agent = ?2;
@@ -66,7 +65,7 @@ UPDATE spending_per_session SET micros = micros + ?2 WHERE session = ?1;
 UPDATE spending_per_session SET micros_before_reset = micros WHERE session = ?1;
 
 -- name: add_to_tenant
-INSERT INTO spending_per_tenant AS total (day, agent, tenant, micros) VALUES (?1, ?2, ?3, ?4)
+INSERT INTO spending_per_tenant AS total (day, tenant, micros) VALUES (?1, ?2, ?3)
 ON CONFLICT DO UPDATE SET micros = total.micros + excluded.micros;
 
 -- name: add_to_day

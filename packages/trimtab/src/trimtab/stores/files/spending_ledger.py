@@ -46,6 +46,9 @@ class SqliteSpendingLedger:
     async def settle(self, reservation: int, micros: int) -> None:
         await asyncio.to_thread(self._settle, reservation, micros)
 
+    async def find_tenant_total(self, tenant: str, day: str) -> int:
+        return await asyncio.to_thread(self._find_tenant_total, tenant, day)
+
     async def reset_session(self, session: str, session_log_micros: int) -> None:
         await asyncio.to_thread(self._reset_session, session, session_log_micros)
 
@@ -72,7 +75,7 @@ class SqliteSpendingLedger:
             self._connection = None
 
     def _reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
-        tenant = [call.day, call.agent, call.tenant]
+        tenant = [call.day, call.tenant]
         day = [call.day, call.agent]
         with self._transaction() as db:
             if call.day != self._last_day:
@@ -110,11 +113,13 @@ class SqliteSpendingLedger:
             day, agent, tenant, session, counts_for_day, reservation_micros = row
             db.execute(_QUERIES["add_to_session"], [session, micros])
             if tenant is not None:
-                db.execute(
-                    _QUERIES["add_to_tenant"], [day, agent, tenant, micros - reservation_micros]
-                )
+                db.execute(_QUERIES["add_to_tenant"], [day, tenant, micros - reservation_micros])
             if counts_for_day:
                 db.execute(_QUERIES["add_to_day"], [day, agent, micros - reservation_micros])
+
+    def _find_tenant_total(self, tenant: str, day: str) -> int:
+        with self._transaction() as db:
+            return _fetch_number(db, "tenant_total", [day, tenant])
 
     def _reset_session(self, session: str, session_log_micros: int) -> None:
         with self._transaction() as db:

@@ -52,6 +52,11 @@ class PostgresSpendingLedger:
         async with self._connections.borrow() as connection:
             await connection.execute(QUERIES["settle_spending"], [Int8(reservation), Int8(micros)])
 
+    async def find_tenant_total(self, tenant: str, day: str) -> int:
+        values = [day, escape_for_text_column(tenant)]
+        rows = await self._connections.fetch(QUERIES["tenant_spending"], values)
+        return rows[0][0] if rows else 0
+
     async def reset_session(self, session: str, session_log_micros: int) -> None:
         values = [compute_session_uuid(session), Int8(session_log_micros)]
         async with self._connections.borrow() as connection:

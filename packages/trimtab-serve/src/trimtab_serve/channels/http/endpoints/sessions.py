@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -14,7 +15,10 @@ from trimtab.engine.window.window import Window
 from trimtab.errors import PositionTaken, SessionNotFound
 from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
+from trimtab.session.spending import MICROS_PER_DOLLAR
 from trimtab.stores.base import NEWER_THAN_ALL
+from trimtab.stores.factory import find_spending_ledger
+from trimtab.stores.spending import format_utc_day
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
     create_api_router,
@@ -62,13 +66,18 @@ async def list_agents(request: ApiRequest) -> AgentList:
 
 @router.get("/v1/usage", openapi_extra=requires("read"), responses=describe_problems(404))
 async def get_usage(request: ApiRequest) -> TenantUsage:
-    """Read what your tenant stores, and its limits."""
+    """Read what your tenant stores and costs, and its limits."""
     tenant_limits = request.service.tenant_limits
     if tenant_limits is None:
         raise HttpProblem("not-found", "this server does not count what tenants store")
     tenant = request.caller.tenant
     totals = await tenant_limits.find_totals(tenant)
     limits = tenant_limits.limits_of(tenant)
+    cost_today = None
+    if limits.cost_per_day is not None:
+        ledger = find_spending_ledger(request.service.store)
+        micros = await ledger.find_tenant_total(tenant, format_utc_day(time.time()))
+        cost_today = micros / MICROS_PER_DOLLAR
     return TenantUsage(
         tenant=tenant,
         sessions=totals.sessions,
@@ -76,6 +85,9 @@ async def get_usage(request: ApiRequest) -> TenantUsage:
         stored_bytes=totals.stored_bytes,
         max_stored_bytes=limits.bytes,
         max_session_bytes=limits.session_bytes,
+        max_messages_per_minute=limits.messages_per_minute,
+        cost_today=cost_today,
+        max_cost_per_day=limits.cost_per_day,
     )
 
 

@@ -281,6 +281,9 @@ CALL trimtab.reserve_spending($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULL
 -- name: settle_spending
 CALL trimtab.settle_spending($1, $2);
 
+-- name: tenant_spending
+SELECT micros FROM trimtab.spending_per_tenant WHERE day = $1 AND tenant = $2;
+
 -- name: reset_spending
 INSERT INTO trimtab.spending_per_session AS total (session, micros, micros_before_reset)
 VALUES ($1, $2, $2)

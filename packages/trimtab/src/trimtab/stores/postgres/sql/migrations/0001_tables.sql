@@ -284,10 +284,9 @@ CREATE TABLE trimtab.spending_per_day (
 
 CREATE TABLE trimtab.spending_per_tenant (
     day date NOT NULL,
-    agent text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     micros bigint NOT NULL,
-    PRIMARY KEY (day, agent, tenant)
+    PRIMARY KEY (day, tenant)
 ) WITH (fillfactor = 70);
 
 -- Without the calls that are being made, because those expire.
@@ -352,15 +351,15 @@ BEGIN
         END IF;
     END IF;
     IF refused_by IS NULL AND tenant_ceiling IS NOT NULL THEN
-        INSERT INTO trimtab.spending_per_tenant AS total (day, agent, tenant, micros)
-        SELECT call_day, call_agent, call_tenant, price WHERE price <= tenant_ceiling
-        ON CONFLICT (day, agent, tenant) DO UPDATE SET micros = total.micros + excluded.micros
+        INSERT INTO trimtab.spending_per_tenant AS total (day, tenant, micros)
+        SELECT call_day, call_tenant, price WHERE price <= tenant_ceiling
+        ON CONFLICT (day, tenant) DO UPDATE SET micros = total.micros + excluded.micros
         WHERE total.micros + excluded.micros <= tenant_ceiling;
         IF NOT FOUND THEN
             refused_by := 'tenant_per_day';
             counted := (
                 SELECT micros FROM trimtab.spending_per_tenant
-                WHERE day = call_day AND agent = call_agent AND tenant = call_tenant);
+                WHERE day = call_day AND tenant = call_tenant);
         END IF;
     END IF;
     IF refused_by IS NULL THEN
@@ -409,7 +408,7 @@ BEGIN
     END IF;
     IF call.tenant IS NOT NULL THEN
         UPDATE trimtab.spending_per_tenant SET micros = micros + cost - call.micros
-        WHERE day = call.day AND agent = call.agent AND tenant = call.tenant;
+        WHERE day = call.day AND tenant = call.tenant;
     END IF;
     IF call.counts_for_day THEN
         UPDATE trimtab.spending_per_day SET micros = micros + cost - call.micros
