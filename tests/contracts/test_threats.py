@@ -1,4 +1,4 @@
-"""THREAT_MODEL.md says by which attacks each defence is tried; tests/attacks.md names their tests."""
+"""THREAT_MODEL.md names the attacks that try each defence; tests/attacks.md names their tests."""
 
 import re
 
