@@ -10,6 +10,11 @@ from tests.documents.expected import EXPECTED
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tests" / "conformance.md"
 
+SOURCES = (
+    ROOT / "packages/trimtab/src/trimtab",
+    ROOT / "packages/trimtab-serve/src/trimtab_serve",
+    ROOT,
+)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)(?:\[[^`]*\])?`")
 
 
@@ -73,6 +78,16 @@ def test_every_test_that_is_named_exists_and_runs():
     named = TEST.findall(PAGE.read_text(encoding="utf-8"))
     assert named
     assert [said for path, name in named if (said := problem(path, name))] == []
+
+
+def test_every_file_that_is_named_exists():
+    named = {
+        path
+        for row in rows(PAGE.read_text(encoding="utf-8"))
+        for path in re.findall(r"`([\w./*]+(?:\.py|/[\w.*]*))`", row.split(" | ")[1])
+    }
+    assert named
+    assert [path for path in named if not any([*source.glob(path)] for source in SOURCES)] == []
 
 
 def test_what_is_expected_to_fail_is_told_as_not_met_yet_and_holds_nothing():

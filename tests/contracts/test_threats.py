@@ -1,29 +1,45 @@
-"""THREAT_MODEL.md says which test holds each defence; this holds it to that."""
+"""THREAT_MODEL.md names the attacks that try each defence; tests/attacks.md names their tests."""
 
 import re
 
-from tests.contracts.test_conformance import ROOT, TEST, problem, rows
+from tests.contracts import test_attacks
+from tests.contracts.test_conformance import ROOT, rows
 
 TEXT = (ROOT / "THREAT_MODEL.md").read_text(encoding="utf-8")
 DEFENDED, _, NOT_DEFENDED = TEXT.partition("## Not defended")
+ATTACKS = re.compile(r"\(attacks?\s+(\d+)(?:–(\d+))?\)$")
 
 
-def test_every_threat_has_a_defence_and_a_test():
-    told = rows(DEFENDED.partition("## Callers")[2])
-    assert len(told) > 30
-    for row in told:
-        threat, defence, test = [cell.strip() for cell in row.strip("| ").split(" | ")]
-        assert threat, row
-        assert defence, row
-        assert TEST.search(test), row
+def split_sections(text: str) -> dict[str, str]:
+    titled = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)[1:]
+    return dict(zip(titled[::2], titled[1::2], strict=True))
 
 
-def test_every_test_that_is_named_exists_and_runs():
-    named = TEST.findall(TEXT)
-    assert [said for path, name in named if (said := problem(path, name))] == []
-    # Nothing that looks like a test escapes the search.
-    assert len(named) == len(re.findall(r"`tests/[^`]*`", TEXT))
+def list_items(section: str) -> list[str]:
+    return [item.strip() for item in re.split(r"^- ", section, flags=re.MULTILINE)[1:]]
+
+
+SECTIONS = split_sections(DEFENDED)
+del SECTIONS["Who may attack"]
+
+
+def test_both_pages_have_the_same_sections():
+    assert list(SECTIONS) == list(split_sections(test_attacks.TEXT))
+
+
+def test_every_defence_is_tried_and_every_attack_of_its_section_has_a_defence():
+    tables = split_sections(test_attacks.TEXT)
+    for title, section in SECTIONS.items():
+        numbers: list[int] = []
+        for defence in list_items(section):
+            assert defence.startswith("**"), defence
+            attacks = ATTACKS.search(defence)
+            assert attacks, defence
+            first, last = attacks.groups()
+            numbers += range(int(first), int(last or first) + 1)
+        assert numbers, title
+        assert numbers == [int(test_attacks.cells(row)[0]) for row in rows(tables[title])], title
 
 
 def test_what_is_not_defended_is_said():
-    assert len(re.findall(r"^- \*\*", NOT_DEFENDED, re.MULTILINE)) >= 5
+    assert len(list_items(NOT_DEFENDED)) >= 5
