@@ -20,14 +20,16 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 Row = Mapping[str, Any]
-AUTO_ROWS = {
-    "everything": "everything, as sent",
-    "full": "`full`",
-    "layered": "`layered`",
-    "auto cost": "`auto`, goal `cost`",
-    "auto balanced": "`auto`, goal `balanced`",
+DIAL = ("quality", "balanced", "1", "cost")
+"""The points of the dial, by their names in the report."""
+SAMPLES = {
+    "window_1m": "a window of 1M",
+    "window_64k": "a window of 64k",
+    "codex": "Codex, at OpenAI's prices",
 }
-"""Rows of the table on docs/auto.md, by the names of the setups."""
+"""The samples beside the held-out repositories, by their names in the report."""
+OWN_SAMPLES = ("rows", "rows_same_repositories")
+"""Where the report has rows of a sample that the peers may have been measured on."""
 
 
 def load_results(name: str) -> dict[str, Any]:
@@ -39,84 +41,46 @@ def list_tables() -> dict[tuple[str, str], str]:
     """Return the tables by page and name."""
     auto, peers = load_results("auto_evidence"), load_results("peers")
     return {
-        ("docs/auto.md", "auto"): _build_auto_table(auto["rows"]),
-        ("docs/peers.md", "peers"): _build_peers_table(peers["rows"]),
+        ("docs/auto.md", "dial"): _build_dial_table(auto),
+        ("docs/auto.md", "samples"): _build_samples_table(auto),
+        ("docs/peers.md", "peers"): _build_peers_table(list_peer_rows(auto, peers)),
     }
 
 
 def list_sentences() -> Iterator[tuple[str, str]]:
     """Yield each page with a sentence that it must contain."""
     auto, peers, session = (load_results(name) for name in ("auto_evidence", "peers", "session"))
-    sample, long = auto["sample"], _by_setup(auto["rows"])
-    short, very_long = _by_setup(auto["rows_short"]), _by_setup(auto["rows_very_long"])
-    balanced, cost = long["auto balanced"], long["auto cost"]
-    saved = (
-        f"We replayed {sample['conversations']} recorded Claude Code sessions of 25 calls and "
-        "more, with their system prompts, tools and pauses, in a window of 200,000 tokens. "
-        f"The default policy would have saved {_interval(balanced)} of what sending "
-        f'everything costs, and `goal="cost"` {_interval(cost)}.'
-    )
-    yield "README.md", saved
+    large = auto["window_1m"]
     yield (
         "README.md",
         (
-            f"In {sample['short_conversations']} sessions under 30 calls it was "
-            f"{_percent(short['auto balanced']['saved'])} and "
-            f"{_percent(short['auto cost']['saved'])}."
+            f"In {auto['sample']['conversations']} recorded Claude Code sessions from "
+            "repositories that had no part in tuning, the default would have saved "
+            f"{_interval(large['balanced'])} of what sending everything costs in a window of a "
+            f"million tokens, and {_interval(auto['balanced'])} in one of 200,000; "
+            f"{_percent(large['balanced']['far'])} and {_percent(auto['balanced']['far'])} of the "
+            "names that a call took from more than ten messages back were still in view."
         ),
     )
     yield (
         "README.md",
         (
-            f"With the default, {_percent(balanced['recall'], 1)} of "
-            f"these names were still sent, and "
-            f'{_percent(cost["recall"], 1)} with `goal="cost"`. Of those '
-            f"that were last mentioned more "
-            f"than ten messages before, {_percent(balanced['far'], 1)} "
-            f"and {_percent(cost['far'], 1)} were."
-        ),
-    )
-    yield (
-        "README.md",
-        (
-            f"With them it is {_percent(balanced['recall_with_lists'], 1)} and "
-            f"{_percent(cost['recall_with_lists'], 1)} of all names."
-        ),
-    )
-    yield (
-        "docs/auto.md",
-        f"{sample['conversations']} conversations of 25 calls or more, {sample['calls']:,} calls",
-    )
-    yield (
-        "docs/auto.md",
-        (
-            f"In conversations of 100 calls and more, `balanced` saves "
-            f"{_interval(very_long['auto balanced'])} and `cost` "
-            f"{_interval(very_long['auto cost'])}."
+            f'With `goal="cost"` it saves {_percent(large["cost"]["saved"])} and '
+            f"{_percent(auto['cost']['saved'])}, and shows {_percent(large['cost']['far'])} and "
+            f"{_percent(auto['cost']['far'])} of them."
         ),
     )
     yield (
         "docs/auto.md",
         (
-            f"In {sample['short_conversations']} conversations under 30 calls, `balanced` saves "
-            f"{_interval(short['auto balanced'])} and `cost` {_interval(short['auto cost'])}."
+            f"{auto['sample']['conversations']} conversations of 25 calls or more, "
+            f"{auto['sample']['calls']:,} calls"
         ),
     )
+    refused = next(row for row in auto["rows"] if row["setup"] == "everything")["refused"]
     yield (
         "docs/auto.md",
-        (
-            f"A provider would have refused "
-            f"{long['everything']['refused']:,} of the calls if everything "
-            "is sent."
-        ),
-    )
-    by_model = long["auto cost, model"]
-    yield (
-        "docs/auto.md",
-        (
-            f"With summaries by a model, `cost` saves {_interval(by_model)} and shows "
-            f"{_share(by_model['recall'])} of the names."
-        ),
+        f"A provider would have refused {refused:,} of the calls if everything is sent.",
     )
     yield (
         "docs/auto.md",
@@ -128,30 +92,64 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     )
     yield (
         "README.md",
-        f"The picture shows the median of the long ones, {session['calls']} calls.",
+        f"This is a long session of median length, {session['calls']} calls.",
     )
 
 
-def _build_auto_table(rows: Sequence[Row]) -> str:
-    by_setup = _by_setup(rows)
-    heads = ["policy", "cost", "saved", "recall", "far", "tool only", "recall, far with lists"]
+def _build_dial_table(report: Mapping[str, Any]) -> str:
+    heads = ["`goal`", "saved", "far", "hidden edits", "far 4-grams"]
+    lines = [[f"`{name}`", *_describe_point(report[name])] for name in DIAL]
+    return _format_table(heads, lines)
+
+
+def _build_samples_table(report: Mapping[str, Any]) -> str:
+    heads = ["sample", "conversations", "`goal`", "saved", "far", "hidden edits", "far 4-grams"]
+    sections = {
+        "half of all repositories": report["same_repositories"],
+        **{label: report[name] for name, label in SAMPLES.items()},
+        **{name.replace("_", " "): one for name, one in report.get("populations", {}).items()},
+    }
     lines = [
         [
             label,
-            f"{by_setup[name]['cost']:,}",
-            "" if name == "everything" else _interval(by_setup[name]),
-            *(_share(by_setup[name][share]) for share in ("recall", "far", "tool")),
-            ", ".join(
-                _share(by_setup[name][share]) for share in ("recall_with_lists", "far_with_lists")
-            ),
+            str(section["sample"]["conversations"]),
+            f"`{goal}`",
+            *_describe_point(section[goal]),
         ]
-        for name, label in AUTO_ROWS.items()
+        for label, section in sections.items()
+        for goal in ("balanced", "cost")
     ]
     return _format_table(heads, lines)
 
 
+def _describe_point(point: Row) -> list[str]:
+    return [
+        _interval(point),
+        _share(point["far"]),
+        _percent(point["hidden_edits"], 1),
+        _share(point["far_4grams"]),
+    ]
+
+
+def list_peer_rows(auto: Mapping[str, Any], peers: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of the peers with our dial on the same conversations, as auto_evidence
+    measured it last."""
+    everything, *others = peers["rows"]
+    own_rows = next(
+        rows
+        for rows in map(auto.get, OWN_SAMPLES)
+        if rows and rows[0]["cost"] == everything["cost"]
+    )
+    dial = [
+        {**row, "setup": f"Trimtab auto, goal {row['setup']}", "version": ""}
+        for row in own_rows
+        if row["setup"] in DIAL
+    ]
+    return [everything, *dial, *(row for row in others if not row["setup"].startswith("Trimtab"))]
+
+
 def _build_peers_table(rows: Sequence[Row]) -> str:
-    heads = ["", "setup", "cost", "saved", "recall", "far", "refused", "no head: cost", "far"]
+    heads = ["", "setup", "cost", "saved", "recall", "far", "refused"]
     lines = [
         [
             str(number),
@@ -160,16 +158,10 @@ def _build_peers_table(rows: Sequence[Row]) -> str:
             "" if row["setup"] == "everything" else _percent(row["saved"]),
             *(_share(row[share]) for share in ("recall", "far")),
             f"{row['refused']:,}",
-            f"{row['without_head']['cost']:,}",
-            _share(row["without_head"]["far"]),
         ]
         for number, row in enumerate(rows, 1)
     ]
     return _format_table(heads, lines)
-
-
-def _by_setup(rows: Sequence[Row]) -> dict[str, Row]:
-    return {row["setup"]: row for row in rows}
 
 
 def _percent(share: float, digits: int = 0) -> str:
@@ -178,7 +170,8 @@ def _percent(share: float, digits: int = 0) -> str:
 
 def _interval(row: Row) -> str:
     """A saving with its 95 % interval."""
-    return f"{_percent(row['saved'])} ({_percent(row['low'])} to {_percent(row['high'])})"
+    low, high = row["saved_interval"]
+    return f"{_percent(row['saved'])} ({_percent(low)} to {_percent(high)})"
 
 
 def _share(share: float) -> str:

@@ -21,7 +21,7 @@ within           whether the words are within it
 goal `cost` and of a window of 32,000. `codex_rule_visible` is what Codex's rule keeps of the same
 conversation: the newest user messages, up to 20,000 tokens together. `list_read_share` is, of the
 list of user messages that stands before a summary, the share that the first request with a later
-summary reads from the provider's cache, under goal `balanced` in a window of 200,000.
+summary reads from the provider's cache, under goal `cost` in a window of 200,000.
 
 `plans_visible` is for the agent's plan: thirty items that it writes once with a tool, before it
 reads files for hundreds of rounds in one turn. It is the smallest number of items that the last
@@ -443,7 +443,7 @@ def main(quick: bool) -> Report:
         plans = [*pool.map(lead_plan, plan_cases, [rounds] * len(plan_cases))]
     read = [row.pop("cache") for row in rows]
     told = {case.name: at for at, case in enumerate(chosen) if case.name}
-    cached = read[told["balanced_visible"]]
+    cached = read[told["cost_visible"]]
     figures = {name: rows[at]["visible"] for name, at in told.items()}
     requests = sum(2 * row["turns"] + 1 for row in rows)
     return {

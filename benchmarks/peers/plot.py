@@ -6,16 +6,15 @@ python -m benchmarks.peers.plot     # draws docs/img/peers.svg from the stored r
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from benchmarks.claims import Row, list_peer_rows, load_results
 from trimtab.replay.runner import EVERYTHING
 
-RESULTS = Path(__file__).parents[1] / "results" / "peers.json"
 PICTURE = Path(__file__).parents[2] / "docs" / "img" / "peers.svg"
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 880, 460, 62, 26, 24, 60
 LINE = 18
@@ -86,7 +85,7 @@ class Scale(NamedTuple):
         return TOP + (1.0 - far) / (1.0 - self.least_far) * (HEIGHT - TOP - BOTTOM)
 
 
-def draw(rows: Sequence[dict[str, Any]]) -> str:
+def draw(rows: Sequence[Row]) -> str:
     """Draw numbered points, a line through those that nothing beats in both, and their names."""
     points = [
         Point(number, row["setup"], row["cost"], row["far"], _kind(row))
@@ -127,7 +126,7 @@ def list_unbeaten(points: Sequence[Point]) -> list[Point]:
     return front
 
 
-def _kind(row: dict[str, Any]) -> str:
+def _kind(row: Row) -> str:
     if row["setup"] == EVERYTHING:
         return "everything"
     if row["setup"].startswith("Trimtab"):
@@ -213,7 +212,7 @@ def _find_free_box(x: float, y: float, boxes: Sequence[Box]) -> Box:
 
 
 def main() -> int:
-    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    rows = list_peer_rows(load_results("auto_evidence"), load_results("peers"))
     PICTURE.write_text(draw(rows), encoding="utf-8")
     print(PICTURE.name)
     return 0
