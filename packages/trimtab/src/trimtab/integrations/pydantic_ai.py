@@ -343,10 +343,10 @@ class _ModelFacts(NamedTuple):
         names = [kind.__name__ for kind in type(model).__mro__]
         is_claude_at_bedrock = "BedrockConverseModel" in names and "claude" in model.model_name
         default: DialectName = "anthropic" if is_claude_at_bedrock else "openai_chat"
-        dialects = (_DIALECT_BY_MODEL_CLASS.get(name) for name in names)
+        matches = [name for name in names if name in _DIALECT_BY_MODEL_CLASS]
         return cls(
             model.model_name,
-            next(filter(None, dialects), default),
+            _DIALECT_BY_MODEL_CLASS[matches[0]] if matches else default,
             context_window,
             _find_default_output(model, names),
             takes_cache_points="AnthropicModel" in names,
