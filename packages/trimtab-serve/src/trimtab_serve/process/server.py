@@ -263,7 +263,7 @@ class _ServerProcess:
         task.add_done_callback(lambda _: self._stop.set())
 
     async def _wait_until_ready(self, server: ManagedUvicornServer) -> None:
-        waits = [asyncio.ensure_future(each.wait()) for each in (server.ready, self._stop)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (server.ready, self._stop)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, list_or_none
@@ -25,15 +26,11 @@ _LIST_KEYS = ("content", "output")
 def has_marks(item: Any) -> bool:
     """Whether an item of a caller's list has a mark: a dict, a `Message` or a LangChain message."""
     if isinstance(item, Message):
-        return _message_has_marks(item)
+        return _select_marks(item.extra) != {} or any(map(_part_has_marks, item.parts))
     if isinstance(item, Mapping):
         return _body_has_marks(cast("Mapping[str, Any]", item))
     content: Any = getattr(item, "content", None)
     return isinstance(content, list) and _body_has_marks({"content": content})
-
-
-def _message_has_marks(message: Message) -> bool:
-    return _select_marks(message.extra) != {} or any(map(_part_has_marks, message.parts))
 
 
 def _part_has_marks(part: Part) -> bool:
@@ -46,51 +43,45 @@ def _part_has_marks(part: Part) -> bool:
 def _body_has_marks(body: Mapping[str, Any]) -> bool:
     if any(body.get(key) for key in MARK_KEYS):
         return True
-    return any(
-        isinstance(inner_bodies := body.get(key), list)
-        and any(map(_body_has_marks, dicts_in_list(inner_bodies)))
-        for key in _LIST_KEYS
-    )
+    return any(_body_has_marks(part) for key in _LIST_KEYS for part in dicts_in_list(body.get(key)))
 
 
 def without_marks(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a block, a message or a tool without marks, also on the parts of its content."""
     out = {key: value for key, value in body.items() if key not in MARK_KEYS}
     for key in _LIST_KEYS:
-        if isinstance(inner_bodies := out.get(key), list):
+        if isinstance(parts := out.get(key), list):
             out[key] = [
-                without_marks(cast("Mapping[str, Any]", inner))
-                if isinstance(inner, Mapping)
-                else inner
-                for inner in cast("list[Any]", inner_bodies)
+                without_marks(cast("Mapping[str, Any]", part))
+                if isinstance(part, Mapping)
+                else part
+                for part in cast("list[Any]", parts)
             ]
     return out
 
 
 def move_marks(message: Message, marked: Message | None) -> Message:
     """Return a message with the marks of another one, and without its own. None has no marks."""
-    parts = tuple(
-        _move_part_marks(part, marked.parts[at] if marked and at < len(marked.parts) else None)
-        for at, part in enumerate(message.parts)
-    )
+    parts = _move_marks_of_parts(message.parts, marked.parts if marked else ())
     extra = _move_extra_marks(message.extra, marked.extra if marked else None)
     return replace(message, parts=parts, extra=extra)
+
+
+def _move_marks_of_parts(parts: Sequence[Any], marked_parts: Sequence[Any]) -> tuple[Any, ...]:
+    pairs = zip(parts, chain(marked_parts, repeat(None)), strict=False)
+    return tuple(_move_part_marks(part, marked_part) for part, marked_part in pairs)
 
 
 def _move_part_marks(part: Any, marked: Any) -> Any:
     if isinstance(part, OpaqueBlock):
         data = marked.data if isinstance(marked, OpaqueBlock) else None
         return replace(part, data={**without_marks(part.data), **_select_marks(data)})
-    theirs = None if isinstance(marked, OpaqueBlock) or marked is None else marked.extra
-    part = replace(part, extra=_move_extra_marks(part.extra, theirs))
+    other_extra = None if isinstance(marked, OpaqueBlock) or marked is None else marked.extra
+    part = replace(part, extra=_move_extra_marks(part.extra, other_extra))
     if not isinstance(part, ToolResult):
         return part
-    inner = marked.content if isinstance(marked, ToolResult) else ()
-    content = [
-        _move_part_marks(each, inner[at] if at < len(inner) else None)
-        for at, each in enumerate(part.content)
-    ]
-    return replace(part, content=tuple(content))
+    marked_content = marked.content if isinstance(marked, ToolResult) else ()
+    return replace(part, content=_move_marks_of_parts(part.content, marked_content))
 
 
 def _move_extra_marks(
@@ -131,11 +122,9 @@ def _find_body_marks(body: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]
     places = [(0, own_marks)] if own_marks else []
     for key in _LIST_KEYS:
         parts = list_or_none(body.get(key)) or []
-        places += [
-            (len(parts) - at, marks)
-            for at, part in enumerate(parts)
-            if (marks := _select_marks(dict_or_none(part)))
-        ]
+        for index, part in enumerate(parts):
+            if marks := _select_marks(dict_or_none(part)):
+                places.append((len(parts) - index, marks))
     return places
 
 
@@ -158,6 +147,6 @@ def _with_mark(body: Mapping[str, Any], mark: CallerMark) -> dict[str, Any]:
     content: Any = body[key]
     # A text and a list of one text are the same message.
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
-    at = len(parts) - mark.from_end
-    parts[at] = {**parts[at], **mark.keys}
+    index = len(parts) - mark.from_end
+    parts[index] = {**parts[index], **mark.keys}
     return {**body, key: parts}

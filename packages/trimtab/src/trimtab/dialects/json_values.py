@@ -29,8 +29,8 @@ def dicts_in_list(value: Any) -> list[dict[str, Any]]:
 
 def find_non_object_indexes(value: Any) -> list[int]:
     """Return the indexes of array items that are not objects. An SDK's object counts as one."""
-    entries = enumerate(list_or_none(value) or [])
-    return [index for index, each in entries if each is None or isinstance(each, _NON_OBJECT_TYPES)]
+    items = enumerate(list_or_none(value) or [])
+    return [index for index, item in items if item is None or isinstance(item, _NON_OBJECT_TYPES)]
 
 
 def int_or_zero(value: Any) -> int:

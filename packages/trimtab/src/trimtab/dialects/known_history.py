@@ -8,6 +8,7 @@ like its one block, null and an empty list like a missing value.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Sequence, Set
 from contextlib import suppress
@@ -122,13 +123,14 @@ class KnownHistory:
         index = bisect_left(self._seqs, seq)
         if index == len(self._seqs) or self._seqs[index] != seq:
             return range(0)
-        following = self._starts[index + 1 : index + 2] or [len(self._items)]
-        return range(self._starts[index], following[0])
+        is_last = index + 1 == len(self._starts)
+        end = len(self._items) if is_last else self._starts[index + 1]
+        return range(self._starts[index], end)
 
     def find_position(self, index: int) -> int | None:
         """Return the position in the log of the message that an item of the list belongs to."""
-        at = bisect_right(self._starts, index) - 1
-        return self._seqs[at] if at >= 0 else None
+        count = bisect_right(self._starts, index)
+        return self._seqs[count - 1] if count else None
 
     def remember(
         self,
@@ -186,7 +188,7 @@ class KnownHistory:
 
     def _count_known_items(self, items: Sequence[Any], ids: Sequence[str] | None) -> int:
         if ids is not None and self._ids is not None:
-            equal_count = _count_equal(self._ids, ids, lambda one, other: one == other)
+            equal_count = _count_equal(self._ids, ids, operator.eq)
         else:
             equal_count = _count_equal(self._items, items, is_same_item)
         first = len(self._items) - len(self._newest)
@@ -212,14 +214,12 @@ def _to_dict(item: Any) -> dict[str, Any]:
 
 def _comparable(value: Any) -> Any:
     if isinstance(value, dict):
-        pairs = cast("dict[str, Any]", value).items()
-        return {
-            key: [{"type": "text", "text": inner}]
-            if key == "content" and isinstance(inner, str)
-            else _comparable(inner)
-            for key, inner in pairs
-            if key not in MARK_KEYS and inner is not None and inner != []
-        }
+        fields: dict[str, Any] = {}
+        for key, inner in cast("dict[str, Any]", value).items():
+            if key not in MARK_KEYS and inner is not None and inner != []:
+                is_text = key == "content" and isinstance(inner, str)
+                fields[key] = [{"type": "text", "text": inner}] if is_text else _comparable(inner)
+        return fields
     if isinstance(value, list):
         return [_comparable(inner) for inner in cast("list[Any]", value)]
     return value
@@ -233,7 +233,7 @@ def _are_same_objects(before: Sequence[Any], items: Sequence[Any]) -> bool:
     size = len(before)
     if not (isinstance(before, list) and isinstance(items, list) and 0 < size <= len(items)):
         return False
-    if any(before[at] is not items[at] for at in (0, size // 2, size - 1)):
+    if any(before[index] is not items[index] for index in (0, size // 2, size - 1)):
         return False
     before += items[size:]
     try:

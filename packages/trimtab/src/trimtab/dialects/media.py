@@ -11,6 +11,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import cast
 
 from trimtab.engine.log.message import (
@@ -68,7 +69,7 @@ class AcceptedMedia:
 
     def describe_types(self, kind: MediaKind) -> str:
         """Describe the types of a kind, or of all kinds if it has none."""
-        types = self.types.get(kind) or [mime for each in self.types.values() for mime in each]
+        types = self.types.get(kind) or [*chain(*self.types.values())]
         return ", ".join(dict.fromkeys(types))
 
 
@@ -162,8 +163,8 @@ def validate_and_convert_media(
             raise UnsupportedMedia("a data: URL must contain base64", media_field="url")
         return part
     declared_type = _canonical_mime_type(part.mime)
-    whole = "".join(part.data.split())
-    data = _decode_base64(whole)
+    base64 = "".join(part.data.split())
+    data = _decode_base64(base64)
     detected_type = detect_media_type(data)
     types = {declared_type, detected_type}
     if is_native and part.kind != "image" and types.isdisjoint(_DOCUMENT_MIME_TYPES):
@@ -174,12 +175,13 @@ def validate_and_convert_media(
         text = indent_lines(_decode_utf8(data))  # others may have written it
         return Text(text=f"[{part.kind}, {declared_type}]\n{text}")
     _require_accepted_type(part.kind, accepted, declared_type, detected_type, data)
-    if len(data) > (most := accepted.max_bytes.get(part.kind, len(data))):
-        raise UnsupportedMedia(f"it has {len(data):,} bytes; at most {most:,} are allowed")
+    if len(data) > (max_bytes := accepted.max_bytes.get(part.kind, len(data))):
+        raise UnsupportedMedia(f"it has {len(data):,} bytes; at most {max_bytes:,} are allowed")
     if part.kind == "image":
         _require_sendable_picture(data, accepted)
     mime = detected_type if part.kind == "image" or detected_type != declared_type else part.mime
-    return part if (mime, whole) == (part.mime, part.data) else replace(part, mime=mime, data=whole)
+    is_same = (mime, base64) == (part.mime, part.data)
+    return part if is_same else replace(part, mime=mime, data=base64)
 
 
 def normalize_message_media(

@@ -42,17 +42,19 @@ def add_cache_comparison(
         dialect == "anthropic"
         and (diagnostics := dict_or_none(params.get("diagnostics"))) is not None
     ):
-        before = reply_id if reply_id.startswith("msg_") else diagnostics.get("previous_message_id")
-        return {**params, "diagnostics": {**diagnostics, "previous_message_id": before}}
+        is_claude_id = reply_id.startswith("msg_")
+        last_id = reply_id if is_claude_id else diagnostics.get("previous_message_id")
+        return {**params, "diagnostics": {**diagnostics, "previous_message_id": last_id}}
     options = dict_or_none(params.get("prompt_cache_options")) or {}
     if dialect != "openai_responses" or _COMPARISON_KEY not in options:
         return params
-    before = reply_id if reply_id.startswith("resp_") else options[_COMPARISON_KEY]
-    rest = {key: value for key, value in options.items() if key != _COMPARISON_KEY}
-    if before is not None:
-        return {**params, "prompt_cache_options": {**rest, _COMPARISON_KEY: before}}
-    others = {key: value for key, value in params.items() if key != "prompt_cache_options"}
-    return {**others, "prompt_cache_options": rest} if rest else others
+    last_id = reply_id if reply_id.startswith("resp_") else options[_COMPARISON_KEY]
+    new_options = {key: value for key, value in options.items() if key != _COMPARISON_KEY}
+    if last_id is not None:
+        new_options[_COMPARISON_KEY] = last_id
+        return {**params, "prompt_cache_options": new_options}
+    new_params = {key: value for key, value in params.items() if key != "prompt_cache_options"}
+    return {**new_params, "prompt_cache_options": new_options} if new_options else new_params
 
 
 # `messages.3.content.1.tool_result.content.0` at Anthropic, `messages[3].content[1]` at OpenAI.
@@ -69,17 +71,13 @@ def find_texts_at_error_location(request: Mapping[str, Any], error_message: str)
     match = _ERROR_LOCATION.search(error_message)
     if match is None:
         return frozenset()
-    messages = dicts_in_list(request.get("messages", request.get("input")))
-    at: Any = _nth(messages, match[1])
-    for number in (match[2], match[3]):
+    messages = request.get("messages", request.get("input"))
+    place: dict[str, Any] = {"content": messages}
+    for number in match.groups():
         if number is not None:
-            message = dict_or_none(at) or {}
-            at = _nth(dicts_in_list(message.get("content", message.get("output"))), number)
-    return frozenset(text for text in _texts(at) if text)
-
-
-def _nth(listed: list[dict[str, Any]], number: str) -> Any:
-    return listed[int(number)] if int(number) < len(listed) else None
+            items = dicts_in_list(place.get("content", place.get("output")))
+            place = items[int(number)] if int(number) < len(items) else {}
+    return frozenset(text for text in _texts(place) if text)
 
 
 def _texts(value: Any, *, depth: int = 8) -> Iterator[str]:
@@ -87,8 +85,8 @@ def _texts(value: Any, *, depth: int = 8) -> Iterator[str]:
         split = parse_data_url(value)
         yield value if split is None else split[1]
     elif isinstance(value, list) and depth:
-        for each in cast("list[Any]", value):
-            yield from _texts(each, depth=depth - 1)
+        for item in cast("list[Any]", value):
+            yield from _texts(item, depth=depth - 1)
     elif isinstance(value, dict) and depth:
         for key, inner in cast("dict[str, Any]", value).items():
             if key in _TEXT_KEYS or isinstance(inner, dict | list):

@@ -402,14 +402,22 @@ def _parse_items(
     """
     default_dialect = get_dialect(default_dialect_name)
     contents = [_read_listed_item(message) for message in wire_messages]
-    if any(isinstance(each, Message) or is_langchain_message(each) for each in wire_messages):
+    if any(isinstance(item, Message) or is_langchain_message(item) for item in wire_messages):
         # What one of them holds decides which dialect can say it.
         messages = [_parse_single_item(content, default_dialect) for content in contents]
         return messages, [*range(len(messages))], contents
     wires = cast("list[dict[str, Any]]", contents)
-    dialects = (detect_dialect(wire, default_dialect) for wire in wires)
-    written_in = next((each for each in dialects if each is not default_dialect), default_dialect)
-    return written_in.parse_history(wires), written_in.find_message_starts(wires), contents
+    dialect = _detect_list_dialect(wires, default_dialect)
+    return dialect.parse_history(wires), dialect.find_message_starts(wires), contents
+
+
+def _detect_list_dialect(wires: Sequence[dict[str, Any]], default_dialect: Dialect) -> Dialect:
+    """Return the dialect of the first message that is not of the default one."""
+    for wire in wires:
+        dialect = detect_dialect(wire, default_dialect)
+        if dialect is not default_dialect:
+            return dialect
+    return default_dialect
 
 
 def _parse_single_item(content: dict[str, Any] | Message, own_dialect: Dialect) -> Message:
@@ -463,7 +471,7 @@ def _find_unreadable_message(
     """Find the first message that cannot be read, and why, in the dialect of the list."""
     list_dialect = get_dialect(default_dialect)
     wires: list[dict[str, Any]] = []
-    is_single = any(isinstance(each, Message) for each in messages)
+    is_single = any(isinstance(message, Message) for message in messages)
     for index, message in enumerate(messages):
         try:
             content = _read_listed_item(message)
@@ -473,14 +481,7 @@ def _find_unreadable_message(
                 wires.append(cast("dict[str, Any]", content))
         except (TypeError, ValueError) as error:
             return index, error
-    list_dialect = next(
-        (
-            other_dialect
-            for wire in wires
-            if (other_dialect := detect_dialect(wire, list_dialect)) is not list_dialect
-        ),
-        list_dialect,
-    )
+    list_dialect = _detect_list_dialect(wires, list_dialect)
     for index, wire in enumerate(wires):
         try:
             list_dialect.parse_history([wire])

@@ -70,8 +70,8 @@ def convert_tool_output_to_content(
     """
     content = wire_result.get(key)
     content_list = list_or_none(content)
-    bare = bool(content_list) and not any(_is_part(each) for each in content_list or ())
-    if bare or (isinstance(content, Mapping) and not _is_part(cast("Any", content))):
+    is_bare_list = bool(content_list) and not any(map(_is_part, content_list or ()))
+    if is_bare_list or (isinstance(content, Mapping) and not _is_part(cast("Any", content))):
         return json.dumps(content, ensure_ascii=False)
     return require_valid_content(wire_result, key=key, optional=optional)
 
@@ -91,10 +91,10 @@ def read_object_list(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any
         raise ValueError(
             f"{key} of the assistant message is {type(value).__name__}; it must be a list"
         )
-    for number, each in enumerate(objects):
-        if not isinstance(each, Mapping):
+    for number, item in enumerate(objects):
+        if not isinstance(item, Mapping):
             raise ValueError(  # noqa: TRY004 - of JSON
-                f"{key}[{number}] of the assistant message is {type(each).__name__}; it must be an "
+                f"{key}[{number}] of the assistant message is {type(item).__name__}; it must be an "
                 "object, as the model wrote it"
             )
     return objects

@@ -348,10 +348,10 @@ def _build_messages(messages: Sequence[Any], view: View) -> list[Any]:
     """Return what to send: Hermes' own messages, and others for those that are edited."""
     first = min((shown.positions[0] for shown in view if shown.positions), default=0)
     system_roles = ("system", "developer")
-    built = [each for each in messages[:first] if each.get("role") in system_roles]
+    out = [message for message in messages[:first] if message.get("role") in system_roles]
     for shown in view:
         if shown.is_callers_own:
-            built += [messages[position] for position in shown.positions]
+            out += [messages[position] for position in shown.positions]
         else:
-            built += shown.wire
-    return built
+            out += shown.wire
+    return out

@@ -52,7 +52,7 @@ from trimtab.engine.log.message import (
     ToolResult,
 )
 from trimtab.engine.prompt.report import ContextReport
-from trimtab.engine.prompt.shown_messages import ShownMessage, View
+from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import CannotFit, ProviderError
 from trimtab.integrations.conversations import (
@@ -499,7 +499,7 @@ def list_ids(messages: Sequence[BaseMessage]) -> list[str | None]:
 
 def find_reply(response: ModelResponse[Any]) -> AIMessage | None:
     """Return the model's reply."""
-    return next((each for each in response.result if isinstance(each, AIMessage)), None)
+    return next((message for message in response.result if isinstance(message, AIMessage)), None)
 
 
 def find_cut_reply(response: ModelResponse[Any]) -> ReplyCut | None:
@@ -603,7 +603,7 @@ def read_model(
     if reserved and is_default:
         reserved = min(reserved, (limit or window or info.context_window) // 4)
     thinking: Mapping[str, Any] = settings.get("thinking") or getattr(model, "thinking", None) or {}
-    classes = {each.__name__ for each in type(model).__mro__}
+    classes = {kind.__name__ for kind in type(model).__mro__}
     can_cache = any(maker in name.lower() for maker in ("claude", "amazon.nova"))
     return ModelFacts(
         name=name,
@@ -651,8 +651,8 @@ def count_cache_marks(request: ModelRequest[Any]) -> int:
         cast("Any", tool.extras or {}) for tool in request.tools if isinstance(tool, BaseTool)
     ]
     tools = [tool for tool in request.tools if isinstance(tool, dict)]
-    holders = [each for each in (*blocks, *extras, *tools) if "cache_control" in each]
-    return sum(isinstance(each, Mapping) for each in holders)
+    holders = [holder for holder in (*blocks, *extras, *tools) if "cache_control" in holder]
+    return sum(isinstance(holder, Mapping) for holder in holders)
 
 
 def build_messages(
@@ -666,7 +666,8 @@ def build_messages(
         return [*own]
     # System messages at the start of a list count as system prompt. They are not in the view.
     messages = [*takewhile(lambda message: isinstance(message, SystemMessage), own)]
-    marked_text = _find_marked_text(view) if mark is not None else None
+    texts = [shown for shown in view if shown.has_cache_mark and not shown.positions]
+    marked_text = texts[-1] if texts and mark is not None else None
     for shown in view:
         positions = shown.positions
         if positions and not shown.is_edited:
@@ -678,13 +679,6 @@ def build_messages(
             built = [*built[:-1], built[-1].model_copy(update={"content": [block]})]
         messages += built
     return messages
-
-
-def _find_marked_text(view: View) -> ShownMessage | None:
-    """Return the last text of Trimtab's that a cache mark belongs to; None if there is none."""
-    return next(
-        (shown for shown in reversed(view) if shown.has_cache_mark and not shown.positions), None
-    )
 
 
 class _EditedCopies:
@@ -754,7 +748,7 @@ def _build_result(result: ToolResult, own: Sequence[BaseMessage]) -> BaseMessage
 
 def _build_calls(message: Message, own: Sequence[BaseMessage]) -> dict[str, Any]:
     """Build the tool calls of a reply. Arguments that are not JSON stay among the invalid calls."""
-    replies = [each for each in own if isinstance(each, AIMessage)]
+    replies = [reply for reply in own if isinstance(reply, AIMessage)]
     invalid_ids = {call["id"] for reply in replies for call in reply.invalid_tool_calls}
     calls: list[Block] = []
     invalid: list[Block] = []

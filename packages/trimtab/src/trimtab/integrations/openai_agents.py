@@ -560,11 +560,11 @@ class _OpenCalls:
         """
         with self._lock:
             calls = self._waiting.pop(call_id, [])
-            candidates = [each for each in calls if each[0] is tool_call] or calls
+            candidates = [call for call in calls if call[0] is tool_call] or calls
             if len(candidates) != 1:
                 return None
-            if rest := [each for each in calls if each is not candidates[0]]:
-                self._waiting[call_id] = rest
+            if other_calls := [call for call in calls if call is not candidates[0]]:
+                self._waiting[call_id] = other_calls
             return candidates[0]
 
 
@@ -615,8 +615,10 @@ def _get_model_name(model: Model) -> str:
     return str(getattr(model, "model", None) or type(model).__name__)
 
 
-def _list_items(given: str | Items) -> Items:
-    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+def _list_items(text_or_items: str | Items) -> Items:
+    if isinstance(text_or_items, str):
+        return [{"role": "user", "content": text_or_items}]
+    return text_or_items
 
 
 def _build_items(items: Items, view: View, dialect: DialectName) -> tuple[Items, list[int]]:
@@ -649,20 +651,20 @@ def _write_items(message: Message) -> Items:
     """Write a message as items. Results in a user's message, as Claude has them, come first."""
     messages = [message]
     if message.role == "user" and message.results:
-        others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-        results = replace(message, role="tool", parts=message.results)
-        messages = [results, replace(message, parts=others)] if others else [results]
+        messages = [replace(message, role="tool", parts=message.results)]
+        if texts := tuple(part for part in message.parts if not isinstance(part, ToolResult)):
+            messages.append(replace(message, parts=texts))
     return cast("Items", serialize_history(messages))
 
 
 def _list_cache_points(
-    items: Items, marked: Sequence[int], lifetime: str, *, has_system: bool
+    items: Items, mark_ends: Sequence[int], lifetime: str, *, has_system: bool
 ) -> list[dict[str, Any]]:
     """Return the places of the cache marks for LiteLLM: indexes of messages.
 
     Args:
         items: The items to send.
-        marked: The indexes of the items that are to be marked.
+        mark_ends: The indexes of the items that are to be marked.
         lifetime: `5m` or `1h`.
         has_system: Whether there are instructions. They are the first message.
     """
@@ -670,15 +672,14 @@ def _list_cache_points(
     # before a call is in the message of the call.
     kinds = [cast("Mapping[str, Any]", item).get("type", "message") for item in items]
     ends: list[int] = []
-    last = 0 if has_system else -1
-    for index, (item, kind) in enumerate(zip(items, kinds, strict=True)):
-        following = kinds[index + 1] if index + 1 < len(kinds) else ""
-        is_part_of_call = item.get("role") == "assistant" and following == "function_call"
+    message_index = 0 if has_system else -1
+    for item, kind, next_kind in zip(items, kinds, [*kinds[1:], ""], strict=True):
+        is_part_of_call = item.get("role") == "assistant" and next_kind == "function_call"
         if kind in ("message", "function_call", "function_call_output") and not is_part_of_call:
-            last += 1
-        ends.append(last)
+            message_index += 1
+        ends.append(message_index)
     indexes = [0] if has_system else []
-    indexes += [ends[index] for index in marked[-MAX_CACHE_POINTS:]]
+    indexes += [ends[index] for index in mark_ends[-MAX_CACHE_POINTS:]]
     control = {"type": "ephemeral"} if lifetime == "5m" else {"type": "ephemeral", "ttl": lifetime}
     return [{"location": "message", "index": index, "control": control} for index in indexes]
 

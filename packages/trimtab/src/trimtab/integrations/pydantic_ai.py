@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import operator
 import os
 import weakref
 from bisect import bisect_right
@@ -135,7 +136,7 @@ class TrimtabCapability(AbstractCapability[object]):
         self._options = options
         self._has_window = bool(options.get("context_window") or options.get("max_input_tokens"))
         self._translations = _Translations()
-        self._told: set[str] = set()
+        self._warnings: set[str] = set()
         self._toolset = self._make_toolset()
 
     async def report(self, conversation_id: str) -> ContextReport:
@@ -174,7 +175,8 @@ class TrimtabCapability(AbstractCapability[object]):
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[Any]]) -> AbstractCapability[Any]:
         last = capabilities[-1]
-        if isinstance(last, TrimtabCapability) and any(each is not last for each in capabilities):
+        has_others = any(capability is not last for capability in capabilities)
+        if isinstance(last, TrimtabCapability) and has_others:
             text = "an agent uses one TrimtabCapability, and it has several: the last counts"
             last._warn_once(text)  # noqa: SLF001 - one of ours
         return last
@@ -202,9 +204,9 @@ class TrimtabCapability(AbstractCapability[object]):
         model = _ModelFacts.of(request_context.model)
         parameters = request_context.model_request_parameters
         history = _History(request_context.messages, self._translations, model.dialect)
-        own_limit = settings.get("max_tokens")
-        default = None if own_limit else model.default_output
-        reserved = limit_output(model.name, own_limit or default)
+        asked_limit = settings.get("max_tokens")
+        default = None if asked_limit else model.default_output
+        reserved = limit_output(model.name, asked_limit or default)
         own_output = self._options.get("max_output_tokens")
         view = await self._conversations.fit(
             _find_key(ctx),
@@ -221,22 +223,22 @@ class TrimtabCapability(AbstractCapability[object]):
         needs_less = (
             request_context.attempt > 1 if reserved is None else view.max_output_tokens < reserved
         )
-        added: ModelSettings = {}
+        own_settings: ModelSettings = {}
         if needs_less:
             thinking = cast("Mapping[str, Any]", settings.get("anthropic_thinking") or {})
             budget = cast("int", thinking.get("budget_tokens") or 0)
-            least = budget + MIN_TEXT_TOKENS if budget else 0
-            added["max_tokens"] = max(view.max_output_tokens, least)
+            min_tokens = budget + MIN_TEXT_TOKENS if budget else 0
+            own_settings["max_tokens"] = max(view.max_output_tokens, min_tokens)
         cache_point: CachePoint | None = None
         lifetime = self._options.get("cache") or "5m"
         if lifetime in ("5m", "1h") and not any("cache" in name for name in settings):
-            added["cache"] = "1h" if lifetime == "1h" else True
+            own_settings["cache"] = "1h" if lifetime == "1h" else True
             if model.takes_cache_points:
                 cache_point = CachePoint(ttl=cast("Any", lifetime))
         return replace(
             request_context,
             messages=history.assemble(view, cache_point),
-            model_settings=cast("ModelSettings", {**settings, **added}),
+            model_settings=cast("ModelSettings", {**settings, **own_settings}),
         )
 
     async def after_model_request(
@@ -271,9 +273,9 @@ class TrimtabCapability(AbstractCapability[object]):
         """Whether the window was full before the reply was complete. The next request is then
         smaller."""
         reason = (response.provider_details or {}).get("finish_reason")
-        cut = find_full_window(reason, _read_usage(response))
+        error = find_full_window(reason, _read_usage(response))
         try:
-            return cut is not None and await self._conversations.retry(_find_key(ctx), cut)
+            return error is not None and await self._conversations.retry(_find_key(ctx), error)
         except CannotFit:
             return False  # a part of a reply is better than none
 
@@ -297,8 +299,8 @@ class TrimtabCapability(AbstractCapability[object]):
         )
 
     def _warn_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warnings:
+            self._warnings.add(text)
             logger.warning("%s", text)
 
 
@@ -335,24 +337,20 @@ class _ModelFacts(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> _ModelFacts:
-        first = model
-        while (inner := getattr(first, "wrapped", None) or _first_of(first)) is not None:
-            first = inner
-        names = [each.__name__ for each in type(first).__mro__]
-        dialect: DialectName = "openai_chat"
-        if "BedrockConverseModel" in names and "claude" in first.model_name:
-            dialect = "anthropic"
-        for name in names:
-            if name in _DIALECT_BY_MODEL_CLASS:
-                dialect = _DIALECT_BY_MODEL_CLASS[name]
-                break
+        context_window = model.context_window
+        while (inner := _find_inner_model(model)) is not None:
+            model = inner
+        names = [kind.__name__ for kind in type(model).__mro__]
+        is_claude_at_bedrock = "BedrockConverseModel" in names and "claude" in model.model_name
+        default: DialectName = "anthropic" if is_claude_at_bedrock else "openai_chat"
+        matches = [name for name in names if name in _DIALECT_BY_MODEL_CLASS]
         return cls(
-            first.model_name,
-            dialect,
-            model.context_window,
-            _find_default_output(first, names),
+            model.model_name,
+            _DIALECT_BY_MODEL_CLASS[matches[0]] if matches else default,
+            context_window,
+            _find_default_output(model, names),
             takes_cache_points="AnthropicModel" in names,
-            is_simulated=first.system in _SIMULATED_SYSTEMS,
+            is_simulated=model.system in _SIMULATED_SYSTEMS,
         )
 
     def find_smaller_window(self) -> int | None:
@@ -372,10 +370,10 @@ def _find_default_output(model: Model, class_names: Sequence[str]) -> int | None
     return largest if "BedrockConverseModel" in class_names else None
 
 
-def _first_of(model: Model) -> Model | None:
-    """Return the first model of a `FallbackModel`."""
+def _find_inner_model(model: Model) -> Model | None:
+    """Return the model that a wrapper wraps, or the first one of a `FallbackModel`."""
     models = getattr(model, "models", None)
-    return models[0] if models else None
+    return getattr(model, "wrapped", None) or (models[0] if models else None)
 
 
 def _read_system(parameters: ModelRequestParameters) -> str:
@@ -431,7 +429,7 @@ class _Translation:
     """A message of the framework in Trimtab's form."""
 
     source: weakref.ref[ModelMessage]
-    seen: list[object]
+    snapshot: list[object]
     """Its parts and their content, to notice that a part was changed in place."""
     pieces: list[_Piece]
     can_be_hidden: bool
@@ -461,44 +459,38 @@ class _Translations:
         translations: list[_Translation] = []
         for index, message in enumerate(messages):
             translation = by_id.get(id(message))
-            if (
-                translation is None
-                or translation.source() is not message
-                or (index >= newest and not _are_same(translation.seen, _list_seen(message)))
-            ):
-                translation = self._translate(message, dialect)
-            translations.append(translation)
+            if translation is not None and translation.source() is not message:
+                translation = None
+            if translation is not None and index >= newest:
+                is_unchanged = _are_same(translation.snapshot, _take_snapshot(message))
+                translation = translation if is_unchanged else None
+            translations.append(translation or self._translate(message, dialect))
         return translations
 
     def _translate(self, message: ModelMessage, dialect: DialectName) -> _Translation:
+        has_state = any(map(_is_protected, message.parts))
         if isinstance(message, ModelRequest):
             pieces = list(_translate_request(message))
+            has_state = has_state or len(pieces) < len(message.parts)
         else:
             pieces = [_translate_response(message, dialect)]
         by_id, key = self._by_dialect[dialect], id(message)
         source = weakref.ref(message, lambda _: by_id.pop(key, None))
-        read = {piece.part_index for piece in pieces}
-        translation = by_id[key] = _Translation(
-            source,
-            _list_seen(message),
-            pieces,
-            can_be_hidden=not any(
-                _is_protected(part) or (index not in read and isinstance(message, ModelRequest))
-                for index, part in enumerate(message.parts)
-            ),
-        )
+        snapshot = _take_snapshot(message)
+        translation = _Translation(source, snapshot, pieces, can_be_hidden=not has_state)
+        by_id[key] = translation
         return translation
 
 
-def _list_seen(message: ModelMessage) -> list[object]:
-    seen: list[object] = []
+def _take_snapshot(message: ModelMessage) -> list[object]:
+    snapshot: list[object] = []
     for part in message.parts:
-        seen += (part, getattr(part, "content", None), getattr(part, "args", None))
-    return seen
+        snapshot += (part, getattr(part, "content", None), getattr(part, "args", None))
+    return snapshot
 
 
-def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+def _are_same(left: Sequence[object], right: Sequence[object]) -> bool:
+    return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
 # From the framework's messages to Trimtab's.
@@ -546,12 +538,9 @@ def _make_message(role: Role, parts: Sequence[Part], origin: str = "") -> Messag
 def _translate_prompt(part: UserPromptPart) -> tuple[list[Part], tuple[int, ...]]:
     if isinstance(part.content, str):
         return [Text(text=part.content)], (0,)
-    translated = [
-        (index, _translate_content(item))
-        for index, item in enumerate(part.content)
-        if not isinstance(item, CachePoint)
-    ]
-    return [part for _, part in translated], tuple(index for index, _ in translated)
+    contents = enumerate(part.content)
+    items = tuple(index for index, item in contents if not isinstance(item, CachePoint))
+    return [_translate_content(part.content[index]) for index in items], items
 
 
 def _translate_content(item: object) -> Text | Media:
@@ -648,7 +637,9 @@ class _History:
     ) -> None:
         self._sources = sources
         self._translations = translations.find_all(sources, dialect)
-        self.messages = [piece.message for each in self._translations for piece in each.pieces]
+        self.messages = [
+            piece.message for translation in self._translations for piece in translation.pieces
+        ]
 
     def assemble(self, view: View, cache_point: CachePoint | None = None) -> list[ModelMessage]:
         """Return the messages to send: the framework's own objects wherever nothing differs.
@@ -661,7 +652,8 @@ class _History:
         self._own: set[int] = set()
         self._edited: dict[int, ShownMessage] = {}
         self._written: dict[int, list[ModelRequestPart]] = {}
-        self._starts = [0, *accumulate(len(each.pieces) for each in self._translations)]
+        piece_counts = (len(translation.pieces) for translation in self._translations)
+        self._starts = [0, *accumulate(piece_counts)]
         self._place(view, cache_point)
         self._sent: list[ModelMessage] = []
         self._waiting: list[ModelRequestPart] = []
@@ -771,20 +763,18 @@ class _History:
         for position in shown.positions:
             part, piece = self._find_place(position)
             items = _list_content(part) if isinstance(part, UserPromptPart) else [part]
-            own += [
-                (translated, items[index])
-                for translated, index in zip(piece.message.parts, piece.items, strict=True)
-            ]
+            originals = [items[index] for index in piece.items]
+            own += zip(piece.message.parts, originals, strict=True)
         results: list[ModelRequestPart] = []
         content: list[UserContent] = []
         for index, part in enumerate(shown.message.parts):
-            mine = None if index in shown.edited_parts else _take(own, part)
-            if isinstance(part, ToolResult) and mine is not None:
-                results.append(mine)
+            original = None if index in shown.edited_parts else _take(own, part)
+            if isinstance(part, ToolResult) and original is not None:
+                results.append(original)
             elif isinstance(part, ToolResult):
                 results.append(ToolReturnPart("", part.text, part.call_id))
-            elif isinstance(mine, str | TextContent | ImageUrl | BinaryContent):
-                content.append(mine)
+            elif isinstance(original, str | TextContent | ImageUrl | BinaryContent):
+                content.append(original)
             elif isinstance(part, Text):
                 content.append(part.text)
         return [*results, UserPromptPart(content)] if content else results
@@ -807,9 +797,9 @@ class _History:
             self._waiting += parts
         elif self._waiting or not _are_same(parts, source.parts):
             # A model must read the results of its calls before anything else.
-            both = [*self._waiting, *parts]
-            both.sort(key=lambda part: part.part_kind != "tool-return")
-            self._sent.append(replace(source, parts=both))
+            parts = [*self._waiting, *parts]
+            parts.sort(key=lambda part: part.part_kind != "tool-return")
+            self._sent.append(replace(source, parts=parts))
             self._waiting = []
         else:
             self._sent.append(source)
@@ -841,10 +831,10 @@ def _list_content(part: UserPromptPart) -> list[UserContent]:
 
 def _take(own: list[tuple[Part, Any]], part: Part) -> Any:
     """Take the framework's object for a part, or return None."""
-    for index, (translated, mine) in enumerate(own):
-        if translated == part:
+    for index, (own_part, original) in enumerate(own):
+        if own_part == part:
             del own[index]
-            return mine
+            return original
     return None
 
 
@@ -872,12 +862,12 @@ def _rebuild_part(
     return UserPromptPart(text)
 
 
-def _rebuild_result(part: ToolReturnPart, seen: ToolResult) -> Any:
-    if seen.content == _translate_result(part).content:
+def _rebuild_result(part: ToolReturnPart, result: ToolResult) -> Any:
+    if result.content == _translate_result(part).content:
         return part.content  # only the id of its call differs
     # An edit keeps all files of a result or none.
-    has_files = any(not isinstance(item, Text) for item in seen.content)
-    return [seen.text, *part.files] if has_files else seen.text
+    has_files = any(not isinstance(item, Text) for item in result.content)
+    return [result.text, *part.files] if has_files else result.text
 
 
 def _rebuild_response(

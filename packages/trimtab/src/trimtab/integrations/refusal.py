@@ -20,8 +20,8 @@ def find_refusal(error: BaseException) -> ProviderFailureDetails | None:
     It reads the status and the body of the exceptions of SDKs and frameworks, and follows
     `__cause__` and exception groups.
     """
-    for each in _iterate_causes(error):
-        failure = _read_failure(each)
+    for cause in _iterate_causes(error):
+        failure = _read_failure(cause)
         if failure is not None and failure.kind == "overflow":
             return failure
     return None
@@ -53,17 +53,17 @@ def find_full_window(stop_reason: Any, usage: Usage | None = None) -> ReplyCut |
 
 def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and those that it wraps, the outermost first."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting and len(seen) < MAX_CAUSES:
-        each = waiting.pop(0)
-        if each is None or id(each) in seen:
+    ids: set[int] = set()
+    causes: list[BaseException | None] = [error]
+    while causes and len(ids) < MAX_CAUSES:
+        cause = causes.pop(0)
+        if cause is None or id(cause) in ids:
             continue
-        seen.add(id(each))
-        yield each
-        waiting.append(each.__cause__)
-        if isinstance(each, BaseExceptionGroup):
-            waiting.extend(cast("BaseExceptionGroup[BaseException]", each).exceptions)
+        ids.add(id(cause))
+        yield cause
+        causes.append(cause.__cause__)
+        if isinstance(cause, BaseExceptionGroup):
+            causes.extend(cast("BaseExceptionGroup[BaseException]", cause).exceptions)
 
 
 def _read_failure(error: BaseException) -> ProviderFailureDetails | None:
@@ -72,10 +72,13 @@ def _read_failure(error: BaseException) -> ProviderFailureDetails | None:
         return error.failure
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of Amazon's SDK
-        return _read_amazon_failure(cast("Mapping[str, Any]", response))
-    holders = (error, response)
+        fields = cast("Mapping[str, Any]", response)
+        metadata: Any = fields.get("ResponseMetadata") or {}
+        return parse_error_response(metadata.get("HTTPStatusCode"), fields.get("Error"))
     names = ("status_code", "status", "code")
-    numbers: list[Any] = [getattr(each, name, None) for each in holders for name in names]
+    numbers: list[Any] = [
+        getattr(source, name, None) for source in (error, response) for name in names
+    ]
     statuses = [number for number in numbers if isinstance(number, int) and 400 <= number < 600]
     body: Any = getattr(error, "body", None)
     if not statuses and body is None:
@@ -87,11 +90,6 @@ def _read_failure(error: BaseException) -> ProviderFailureDetails | None:
         if failure.kind == "overflow" or not hasattr(error, "body"):
             return failure
     return parse_error_response(status, body)
-
-
-def _read_amazon_failure(response: Mapping[str, Any]) -> ProviderFailureDetails:
-    metadata: Any = response.get("ResponseMetadata") or {}
-    return parse_error_response(metadata.get("HTTPStatusCode"), response.get("Error"))
 
 
 def _read_response_text(response: Any) -> str:

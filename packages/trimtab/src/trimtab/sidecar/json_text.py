@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
-from trimtab.dialects.json_values import dict_or_none, list_or_none
+from trimtab.dialects.json_values import dict_or_none
 from trimtab.engine.text.utf8 import replace_lone_surrogates_in_json
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE_ESCAPES = ("\\ud", "\\uD")
 """How half of a surrogate pair begins in JSON."""
 _CLOSING = {"{": "}", "[": "]"}
+_CONTENT_KEYS = frozenset(
+    ["arguments", "content", "function_call", "input", "output", "summary", "text", "tool_calls"]
+)
+"""Members that an edit may remove. All others stay."""
 
+_T = TypeVar("_T")
 Levels = Mapping[str, "Levels"]
 """Keys whose objects and lists are read member by member, each with such keys in it."""
 
@@ -66,10 +72,19 @@ class JsonText:
             ValueError: If it is not one JSON value, or if it is nested too deeply.
         """
         start = self._skip_space(0)
-        whole = self.read_item(start, levels)
-        if self._skip_space(whole.end) != len(self.text):
-            raise ValueError(f"more than one JSON value, at character {whole.end}")
-        return whole
+        item = self.read_item(start, levels)
+        if self._skip_space(item.end) != len(self.text):
+            raise ValueError(f"more than one JSON value, at character {item.end}")
+        return item
+
+    def text_of(self, item: JsonItem) -> str:
+        """Return the text of a value."""
+        return self.text[item.start : item.end]
+
+    def find_separator(self, item: JsonItem) -> str:
+        """Return what stands between the first two items of a list."""
+        items = item.items or ()
+        return self.text[items[0].end : items[1].first] if len(items) > 1 else ","
 
     def read_item(
         self, start: int, levels: Levels | None, *, key: str | None = None, first: int | None = None
@@ -86,43 +101,40 @@ class JsonText:
             value = {item.key: item.value for item in items}
         return JsonItem(key=key, first=first, start=start, end=end, value=value, items=items)
 
-    def _read_value(self, at: int) -> tuple[Any, int]:
+    def _read_value(self, start: int) -> tuple[Any, int]:
         try:
-            value, end = _DECODER.raw_decode(self.text, at)
+            value, end = _DECODER.raw_decode(self.text, start)
         except RecursionError:
             raise ValueError("the JSON is nested too deeply") from None
         return (replace_lone_surrogates_in_json(value) if self._has_surrogates else value), end
 
-    def _read_items(self, at: int, opening: str, levels: Levels) -> tuple[list[JsonItem], int]:
+    def _read_items(self, start: int, opening: str, levels: Levels) -> tuple[list[JsonItem], int]:
         items: list[JsonItem] = []
         closing = _CLOSING[opening]
-        at = self._skip_space(at + 1)
-        if self.text.startswith(closing, at):
-            return items, at + 1
+        position = self._skip_space(start + 1)
+        if self.text.startswith(closing, position):
+            return items, position + 1
         while True:
-            first, key, inner = at, None, None
+            first, key, item_levels = position, None, None
             if opening == "{":
-                key, at = self._read_key(at)
-                inner = levels.get(key)
-            items.append(self.read_item(at, inner, key=key, first=first))
-            at = self._skip_space(items[-1].end)
-            if self.text.startswith(closing, at):
-                return items, at + 1
-            at = self._skip_mark(at, ",")
+                if not self.text.startswith('"', position):
+                    raise ValueError(f"no key at character {position}")
+                key, position = self._read_value(position)
+                position = self._skip_mark(self._skip_space(position), ":")
+                item_levels = levels.get(key)
+            items.append(self.read_item(position, item_levels, key=key, first=first))
+            position = self._skip_space(items[-1].end)
+            if self.text.startswith(closing, position):
+                return items, position + 1
+            position = self._skip_mark(position, ",")
 
-    def _read_key(self, at: int) -> tuple[str, int]:
-        if not self.text.startswith('"', at):
-            raise ValueError(f"no key at character {at}")
-        key, end = self._read_value(at)
-        return key, self._skip_mark(self._skip_space(end), ":")
+    def _skip_mark(self, position: int, mark: str) -> int:
+        if not self.text.startswith(mark, position):
+            raise ValueError(f"no {mark!r} at character {position}")
+        return self._skip_space(position + 1)
 
-    def _skip_mark(self, at: int, mark: str) -> int:
-        if not self.text.startswith(mark, at):
-            raise ValueError(f"no {mark!r} at character {at}")
-        return self._skip_space(at + 1)
-
-    def _skip_space(self, at: int) -> int:
-        return cast("re.Match[str]", _SPACE.match(self.text, at)).end()
+    def _skip_space(self, position: int) -> int:
+        return cast("re.Match[str]", _SPACE.match(self.text, position)).end()
 
 
 def dump_json(value: Any) -> str:
@@ -149,7 +161,7 @@ def patch_json(text: str, changed: Any) -> str:
     Values that are equal keep their text. An object keeps its members that the changed one does not
     have, because a reader does not know all fields, unless it becomes an object of another type.
     """
-    return _Patch(JsonText(text)).write(0, changed)
+    return _patch_value(JsonText(text), 0, changed)
 
 
 def patch_items(own: Sequence[tuple[Any, str]], changed: Sequence[Any]) -> list[str]:
@@ -163,31 +175,40 @@ def patch_items(own: Sequence[tuple[Any, str]], changed: Sequence[Any]) -> list[
         changed: The items as they should be, in any order.
     """
     matches: dict[int, int] = {}
-    free = dict(enumerate(own))
-    for is_match in (_is_same, _has_same_name, _has_same_type):
-        for at, item in enumerate(changed):
-            if at not in matches:
-                found = (index for index, (value, _) in free.items() if is_match(value, item))
-                if (index := next(found, None)) is not None:
-                    matches[at] = index
-                    del free[index]
-    placed: list[tuple[float, str]] = []
-    new: list[str] = []
-    for at, item in enumerate(changed):
-        if at not in matches:
-            new.append(dump_json(item))
-            continue
-        index = matches[at]
-        placed += [(index - 0.5, text) for text in new]
-        placed.append((index, patch_json(own[index][1], item)))
-        new = []
-    placed.sort(key=lambda pair: pair[0])
-    return [text for _, text in placed] + new
+    unmatched = dict(enumerate(own))
+    for is_match in (operator.eq, _has_same_name, _has_same_type):
+        for index, item in enumerate(changed):
+            if index in matches:
+                continue
+            places = (place for place, (value, _) in unmatched.items() if is_match(value, item))
+            place = next(places, None)
+            if place is not None:
+                matches[index] = place
+                del unmatched[place]
+    texts: list[tuple[int | None, str]] = []
+    for index, item in enumerate(changed):
+        place = matches.get(index)
+        text = dump_json(item) if place is None else patch_json(own[place][1], item)
+        texts.append((place, text))
+    return sort_by_place(texts)
 
 
-def _has_same_name(one: Any, other: Any) -> bool:
+def sort_by_place(entries: Iterable[tuple[int | None, _T]]) -> list[_T]:
+    """Return entries by place. One without a place stays before the next one that has a place."""
+    groups: list[tuple[int, list[_T]]] = []
+    group: list[_T] = []
+    for place, entry in entries:
+        group.append(entry)
+        if place is not None:
+            groups.append((place, group))
+            group = []
+    groups.sort(key=operator.itemgetter(0))
+    return [entry for _, members in groups for entry in members] + group
+
+
+def _has_same_name(own: Any, changed: Any) -> bool:
     """Whether two items are the same call, or the same result."""
-    return _name_item(one) is not None and _name_item(one) == _name_item(other)
+    return _name_item(own) is not None and _name_item(own) == _name_item(changed)
 
 
 def _name_item(item: Any) -> tuple[Any, ...] | None:
@@ -196,82 +217,58 @@ def _name_item(item: Any) -> tuple[Any, ...] | None:
     return (fields.get("type"), *ids) if any(ids) else None
 
 
-def _has_same_type(one: Any, other: Any) -> bool:
+def _has_same_type(own: Any, changed: Any) -> bool:
     """Whether two items may be the same before and after an edit."""
-    fields, others = dict_or_none(one), dict_or_none(other)
-    if fields is None or others is None:
-        return isinstance(one, str) and isinstance(other, str)
-    if _name_item(fields) or _name_item(others):
+    old, new = dict_or_none(own), dict_or_none(changed)
+    if old is None or new is None:
+        return isinstance(own, str) and isinstance(changed, str)
+    if _name_item(old) or _name_item(new):
         return False
-    return all(fields.get(key) == others.get(key) for key in ("type", "role"))
+    return all(old.get(key) == new.get(key) for key in ("type", "role"))
 
 
-class _Patch:
-    """Writes changed values, with the text of those that are the same."""
-
-    def __init__(self, source: JsonText) -> None:
-        self._source = source
-
-    def write(self, start: int, changed: Any) -> str:
-        known = self._source.read_item(start, {})
-        if _is_same(known.value, changed):
-            return self._source.text[known.start : known.end]
-        old, new = dict_or_none(known.value), dict_or_none(changed)
-        if old is not None and new is not None and old.get("type") == new.get("type"):
-            return self._write_object(known, new)
-        if list_or_none(known.value) is not None and isinstance(changed, list):
-            return self._write_list(known, cast("list[Any]", changed))
-        return dump_json(changed)
-
-    def _write_object(self, known: JsonItem, changed: dict[str, Any]) -> str:
-        text, items = self._source.text, [*(known.items or ())]
-        members = {item.key: item for item in items}
-        written: list[str] = []
-        end = known.start + 1
-        for item in items:
-            own = self._write_member(item, changed, is_last=item is members[item.key])
-            if own is not None:
-                between = text[end : item.first] if written or item is items[0] else ""
-                written.append(between + own)
-            end = item.end
-        more = (each for each in changed.items() if each[0] not in members)
-        for key, value in more:
-            comma = "," if written else ""
-            written.append(f"{comma}{dump_json(key)}:{dump_json(value)}")
-        return "{" + "".join(written) + text[end : known.end]
-
-    def _write_member(
-        self, item: JsonItem, changed: dict[str, Any], *, is_last: bool
-    ) -> str | None:
-        """Return the text of a member; None if it is gone. Readers take the last of its key."""
-        if item.key not in changed:
-            own = self._source.text[item.first : item.end]
-            return None if item.key in _CONTENT_KEYS else own
-        if is_last:
-            head = self._source.text[item.first : item.start]
-            return head + self.write(item.start, changed[item.key])
-        if _is_same(item.value, changed[item.key]) or item.key not in _CONTENT_KEYS:
-            return self._source.text[item.first : item.end]
-        return None
-
-    def _write_list(self, known: JsonItem, changed: list[Any]) -> str:
-        own = [(item.value, self._source.text[item.start : item.end]) for item in known.items or ()]
-        return "[" + self._find_separator(known).join(patch_items(own, changed)) + "]"
-
-    def _find_separator(self, known: JsonItem) -> str:
-        """Return what stands between the first two items."""
-        items = known.items or ()
-        return self._source.text[items[0].end : items[1].first] if len(items) > 1 else ","
+def _patch_value(source: JsonText, start: int, changed: Any) -> str:
+    own = source.read_item(start, {})
+    if own.value == changed:
+        return source.text_of(own)
+    old, new = dict_or_none(own.value), dict_or_none(changed)
+    if old is not None and new is not None and old.get("type") == new.get("type"):
+        return _patch_object(source, own, new)
+    if isinstance(own.value, list) and isinstance(changed, list):
+        own_items = [(item.value, source.text_of(item)) for item in own.items or ()]
+        texts = patch_items(own_items, cast("list[Any]", changed))
+        return "[" + source.find_separator(own).join(texts) + "]"
+    return dump_json(changed)
 
 
-_CONTENT_KEYS = frozenset(
-    ["arguments", "content", "function_call", "input", "output", "summary", "text", "tool_calls"]
-)
-"""Members that an edit may remove. All others stay."""
+def _patch_object(source: JsonText, own: JsonItem, changed: dict[str, Any]) -> str:
+    items = [*(own.items or ())]
+    last_members = {item.key: item for item in items}
+    members: list[str] = []
+    end = own.start + 1
+    for item in items:
+        member = _patch_member(source, item, changed, is_last=item is last_members[item.key])
+        if member is not None:
+            separator = source.text[end : item.first] if members or item is items[0] else ""
+            members.append(separator + member)
+        end = item.end
+    for key, value in changed.items():
+        if key not in last_members:
+            separator = "," if members else ""
+            members.append(f"{separator}{dump_json(key)}:{dump_json(value)}")
+    return "{" + "".join(members) + source.text[end : own.end]
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return bool(one == other)
+def _patch_member(
+    source: JsonText, item: JsonItem, changed: dict[str, Any], *, is_last: bool
+) -> str | None:
+    """Return the text of a member; None if it is gone. Readers take the last of its key."""
+    if is_last and item.key in changed:
+        head = source.text[item.first : item.start]
+        return head + _patch_value(source, item.start, changed[item.key])
+    is_kept = item.key not in _CONTENT_KEYS
+    is_same = item.key in changed and item.value == changed[item.key]
+    return source.text[item.first : item.end] if is_kept or is_same else None
 
 
 def _refuse_constant(name: str) -> NoReturn:

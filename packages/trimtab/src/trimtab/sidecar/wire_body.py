@@ -13,7 +13,7 @@ from typing import Any, cast
 from trimtab.dialects import DIALECT_NAMES, DialectName
 from trimtab.dialects.anthropic.cache_marks import MAX_CACHE_MARKS
 from trimtab.dialects.base import WireObject
-from trimtab.dialects.json_values import dict_or_none, dicts_in_list
+from trimtab.dialects.json_values import dict_or_none, dicts_in_list, list_or_none
 from trimtab.dialects.provider_safe_values import digest_call_id
 from trimtab.dialects.reading import guess_dialects
 from trimtab.engine.log.message import ToolCall, ToolResult
@@ -21,7 +21,14 @@ from trimtab.engine.policy.budget import read_thinking_budget
 from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.models.families import detect_model_family
 from trimtab.options import find_forbidden_params
-from trimtab.sidecar.json_text import JsonItem, JsonText, Levels, dump_json, patch_items
+from trimtab.sidecar.json_text import (
+    JsonItem,
+    JsonText,
+    Levels,
+    dump_json,
+    patch_items,
+    sort_by_place,
+)
 from trimtab.sidecar.redaction_check import RedactionCheck
 from trimtab.sidecar.summary_prompts import asks_for_summary
 
@@ -71,14 +78,13 @@ class WireBody:
         fields = dict_or_none(body.value)
         if fields is None:
             raise TypeError("body must be an object: the body of a model call")
-        named: DialectName | None = next((n for n in DIALECT_NAMES if n == dialect), None)
-        if dialect is not None and named is None:
-            known = ", ".join(DIALECT_NAMES)
-            raise ValueError(f"dialect must be one of {known}, not {dialect[:40]!r}")
+        if dialect is not None and dialect not in DIALECT_NAMES:
+            names = ", ".join(DIALECT_NAMES)
+            raise ValueError(f"dialect must be one of {names}, not {dialect[:40]!r}")
         self._source, self._body = source, body
         self.fields = fields
         """Its fields."""
-        self.dialect: DialectName = detect_body_dialect(fields) if named is None else named
+        self.dialect: DialectName = dialect or detect_body_dialect(fields)
         """Its format."""
         key = "input" if self.dialect == "openai_responses" else "messages"
         self._list = body.find(key)
@@ -116,9 +122,9 @@ class WireBody:
     def max_output_tokens(self) -> int | None:
         """Tokens of output that the client asks for."""
         for key in _OUTPUT_KEYS[self.dialect]:
-            asked = self.fields.get(key)
-            if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0:
-                return asked
+            tokens = self.fields.get(key)
+            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
+                return tokens
         return None
 
     @property
@@ -145,50 +151,49 @@ class WireBody:
         An order that only the client prefers stays: a provider has accepted it before. A message of
         the client's own stays unless the check of its redaction fails.
         """
-        own: list[tuple[float, Piece]] = [
-            (at, Piece(positions=[at])) for at in range(self._count_leading_system())
-        ]
-        written: list[Piece] = []
+        entries: list[tuple[int | None, Piece]] = []
+        for position, message in enumerate(self.messages):
+            if (dict_or_none(message) or {}).get("role") not in _LEADING_ROLES:
+                break
+            entries.append((position, Piece(positions=[position])))
         for shown in view:
-            if not shown.positions:
-                written.append(Piece(positions=(), items=_with_own_call_ids(shown)))
-                continue
-            place = shown.positions[0]
-            own += [(place - 0.5, piece) for piece in written]
-            written = []
-            if _is_own(shown) and not (check and check.fails(self._list_texts(shown), shown.wire)):
-                own += [(at, Piece(positions=[at])) for at in shown.positions]
+            is_own = bool(shown.positions) and (shown.is_callers_own or not shown.edited_parts)
+            if is_own and check is not None:
+                is_own = not check.fails(self._list_texts(shown.positions), shown.wire)
+            if is_own:
+                entries += [(position, Piece(positions=[position])) for position in shown.positions]
             else:
-                items = _with_own_call_ids(shown)
-                own.append((place, Piece(positions=shown.positions, items=items)))
-        own += [(len(self.messages), piece) for piece in written]
-        pieces = [piece for _, piece in sorted(own, key=lambda pair: pair[0])]
-        return self._mark_frontier(pieces, view.frontier)
+                piece = Piece(positions=shown.positions, items=_with_own_call_ids(shown))
+                entries.append((shown.positions[0] if shown.positions else None, piece))
+        pieces = sort_by_place(entries)
+        self._mark_frontier(pieces, view.frontier)
+        return pieces
 
-    def _mark_frontier(self, pieces: list[Piece], frontier: int | None) -> list[Piece]:
+    def _mark_frontier(self, pieces: list[Piece], frontier: int | None) -> None:
         """Put a free cache mark on the last text of Trimtab's before the frontier.
 
         The client marks the end of its list. After the next hiding that mark is too far from the
         frontier for the provider to find the stored prefix.
         """
         if frontier is None or self.dialect != "anthropic":
-            return pieces
-        following = (mark for message in self.messages[frontier:] for mark in _list_marks(message))
-        mark = next(following, None)  # with the same lifetime: a longer one must not come after it
-        count = self._source.text.count(f'"{_MARK}"', self._body.start, self._body.end)
-        if mark is None or count >= MAX_CACHE_MARKS:
-            return pieces
+            return
+        marks = (mark for message in self.messages[frontier:] for mark in _list_marks(message))
+        mark = next(marks, None)  # with the same lifetime: a longer one must not come after it
+        mark_count = self._source.text.count(f'"{_MARK}"', self._body.start, self._body.end)
+        if mark is None or mark_count >= MAX_CACHE_MARKS:
+            return
         for index, piece in reversed([*enumerate(pieces)]):
-            if piece.items is not None and max(piece.positions, default=-1) < frontier:
-                *items, item = piece.items
-                own = [self.messages[at].get("content") for at in piece.positions]
-                *blocks, block = item["content"]
-                is_own = any(block in dicts_in_list(content) for content in own)
-                if not is_own and block["type"] in ("text", "tool_result") and _MARK not in block:
-                    item = {**item, "content": [*blocks, {**block, _MARK: mark}]}
-                    pieces[index] = replace(piece, items=[*items, item])
-                    return pieces
-        return pieces
+            if piece.items is None or max(piece.positions, default=-1) >= frontier:
+                continue
+            message = piece.items[-1]
+            block = message["content"][-1]
+            contents = [self.messages[position].get("content") for position in piece.positions]
+            is_own = any(block in dicts_in_list(content) for content in contents)
+            if not is_own and block["type"] in ("text", "tool_result") and _MARK not in block:
+                blocks = [*message["content"][:-1], {**block, _MARK: mark}]
+                items = [*piece.items[:-1], {**message, "content": blocks}]
+                pieces[index] = replace(piece, items=items)
+                return
 
     def is_changed_by(self, pieces: Sequence[Piece]) -> bool:
         """Whether the pieces are another list than the client's."""
@@ -212,70 +217,77 @@ class WireBody:
         if self._list is not None and self.is_changed_by(pieces):
             edits.append((self._list, self._write_list(self._list, pieces, patches, check)))
         if max_output_tokens is not None:
-            keys = _OUTPUT_KEYS[self.dialect]
-            edits += [
-                (item, str(max_output_tokens))
-                for item in self._body.items or ()
-                if item.key in keys and item.value == self.max_output_tokens
-            ]
-        text, at = "", self._body.start
-        for item, changed in sorted(edits, key=lambda edit: edit[0].start):
-            text += self._source.text[at : item.start] + changed
-            at = item.end
-        return text + self._source.text[at : self._body.end]
+            for member in self._body.items or ():
+                is_limit = member.key in _OUTPUT_KEYS[self.dialect]
+                if is_limit and member.value == self.max_output_tokens:
+                    edits.append((member, str(max_output_tokens)))
+        text, end = "", self._body.start
+        for item, new_text in sorted(edits, key=lambda edit: edit[0].start):
+            text += self._source.text[end : item.start] + new_text
+            end = item.end
+        return text + self._source.text[end : self._body.end]
 
     def _write_list(
         self,
-        listed: JsonItem,
+        own_list: JsonItem,
         pieces: Sequence[Piece],
         patches: Patches,
         check: RedactionCheck | None,
     ) -> str:
-        items, text = [*(listed.items or ())], self._source.text
-        between = text[items[0].end : items[1].first] if len(items) > 1 else ","
+        """Return the list with these pieces, and leave only its own patches in `patches`."""
+        items = [*(own_list.items or ())]
         texts: list[str] = []
-        used: Patches = {}
+        new_patches: Patches = {}
         for piece in pieces:
-            known = [items[at] for at in piece.positions]
-            own = [text[item.start : item.end] for item in known]
+            own_texts = self._list_texts(piece.positions)
             if piece.items is None:
-                texts += own
+                texts += own_texts
                 continue
-            key = hashlib.sha256("\n".join(own).encode("utf-8", "surrogatepass")).digest()
+            key = hashlib.sha256("\n".join(own_texts).encode("utf-8", "surrogatepass")).digest()
             patch = patches.get(key)
             if patch is None or patch[0] != piece.items:
-                patch = piece.items, self._write_items(known, piece.items)
-            used[key] = patch
-            is_kept = check is None or not check.fails(patch[1], piece.items)
-            texts += patch[1] if is_kept else map(dump_json, piece.items)
+                own_items = [items[position] for position in piece.positions]
+                patch = piece.items, self._write_items(own_items, piece.items)
+            new_patches[key] = patch
+            is_clean = check is None or not check.fails(patch[1], piece.items)
+            texts += patch[1] if is_clean else map(dump_json, piece.items)
         patches.clear()
-        patches.update(used)
-        opening = text[listed.start : items[0].start]
-        closing = text[items[-1].end : listed.end]
-        return opening + between.join(texts) + closing
+        patches.update(new_patches)
+        opening = self._source.text[own_list.start : items[0].start]
+        closing = self._source.text[items[-1].end : own_list.end]
+        return opening + self._source.find_separator(own_list).join(texts) + closing
 
-    def _write_items(self, known: Sequence[JsonItem], changed: Sequence[WireObject]) -> list[str]:
-        own = [(item.value, self._source.text[item.start : item.end]) for item in known]
-        if len(known) > 1 and len(changed) == 1 and "content" in changed[0]:
-            blocks = [block for item in known for block in _list_blocks(item, self._source)]
-            return [_write_joined(changed[0], blocks)]
-        return patch_items(own, changed)
+    def _write_items(
+        self, own_items: Sequence[JsonItem], new_items: Sequence[WireObject]
+    ) -> list[str]:
+        """Return the texts of items to send instead of the client's."""
+        if len(own_items) > 1 and len(new_items) == 1 and "content" in new_items[0]:
+            return [self._write_joined(own_items, new_items[0])]
+        own = [(item.value, self._source.text_of(item)) for item in own_items]
+        return patch_items(own, new_items)
 
-    def _list_texts(self, shown: ShownMessage) -> list[str]:
-        """Return the client's texts of a message."""
-        items = (self._list.items if self._list is not None else None) or ()
-        return [self._source.text[items[at].start : items[at].end] for at in shown.positions]
+    def _write_joined(self, own_items: Sequence[JsonItem], message: WireObject) -> str:
+        """Return a message that was joined of several, with the texts of their blocks."""
+        content = message["content"]
+        if not isinstance(content, list):
+            return dump_json(message)
+        own_blocks: list[tuple[Any, str]] = []
+        for item in own_items:
+            own_content = self._source.read_item(item.start, {"content": {}}).find("content")
+            if own_content is not None:
+                blocks = own_content.items or ()
+                own_blocks += [(block.value, self._source.text_of(block)) for block in blocks]
+        joined = "[" + ",".join(patch_items(own_blocks, cast("list[Any]", content))) + "]"
+        members = [
+            f"{dump_json(key)}:{joined if key == 'content' else dump_json(value)}"
+            for key, value in message.items()
+        ]
+        return "{" + ",".join(members) + "}"
 
-    def _count_leading_system(self) -> int:
-        messages = self.messages
-        return next(
-            (
-                at
-                for at, item in enumerate(messages)
-                if (dict_or_none(item) or {}).get("role") not in _LEADING_ROLES
-            ),
-            len(messages),
-        )
+    def _list_texts(self, positions: Sequence[int]) -> list[str]:
+        """Return the client's texts of messages."""
+        items = (self._list and self._list.items) or ()
+        return [self._source.text_of(items[position]) for position in positions]
 
 
 def detect_body_dialect(body: Mapping[str, Any]) -> DialectName:
@@ -290,30 +302,25 @@ def detect_body_dialect(body: Mapping[str, Any]) -> DialectName:
     for message in dicts_in_list(body.get("messages")):
         if message.get("role") in _LEADING_ROLES:
             return "openai_chat"
-        if fitting := guess_dialects(message):
-            return "anthropic" if "anthropic" in fitting else "openai_chat"
+        if dialects := guess_dialects(message):
+            return "anthropic" if "anthropic" in dialects else "openai_chat"
     is_claude = detect_model_family(str(body.get("model"))) == "claude"
     return "anthropic" if is_claude and "max_tokens" in body else "openai_chat"
 
 
 def describe_pieces(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
     """Return pieces as a reply of the sidecar lists them, with neighbours as one range."""
-    listed: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for piece in pieces:
         if piece.items is not None:
-            listed.append({"at": [*piece.positions], "items": [*piece.items]})
+            entries.append({"at": [*piece.positions], "items": [*piece.items]})
             continue
-        first, end = piece.positions[0], piece.positions[-1] + 1
-        if listed and listed[-1].get("to") == first:
-            listed[-1]["to"] = end
+        start, end = piece.positions[0], piece.positions[-1] + 1
+        if entries and entries[-1].get("to") == start:
+            entries[-1]["to"] = end
         else:
-            listed.append({"from": first, "to": end})
-    return listed
-
-
-def _is_own(shown: ShownMessage) -> bool:
-    """Whether nothing in it was edited. Trimtab may only have ordered it as providers prefer."""
-    return shown.is_callers_own or not shown.edited_parts
+            entries.append({"from": start, "to": end})
+    return entries
 
 
 def _with_own_call_ids(shown: ShownMessage) -> Sequence[WireObject]:
@@ -330,14 +337,16 @@ def _with_own_call_ids(shown: ShownMessage) -> Sequence[WireObject]:
         fields = dict_or_none(value)
         if fields is None:
             return value
-        return {
-            key: own_ids.get(each, each)
-            if key in _CALL_ID_KEYS and isinstance(each, str)
-            else [*map(restore, cast("list[Any]", each))]
-            if key in ("content", "tool_calls") and isinstance(each, list)
-            else each
-            for key, each in fields.items()
-        }
+        restored = dict(fields)
+        for key in _CALL_ID_KEYS:
+            call_id = fields.get(key)
+            if isinstance(call_id, str):
+                restored[key] = own_ids.get(call_id, call_id)
+        for key in ("content", "tool_calls"):
+            blocks = list_or_none(fields.get(key))
+            if blocks is not None:
+                restored[key] = [restore(block) for block in blocks]
+        return restored
 
     return [restore(item) for item in shown.wire] if ids else shown.wire
 
@@ -348,24 +357,3 @@ def _list_marks(item: Any) -> Iterator[Any]:
         if mark := block.get(_MARK):
             yield mark
         yield from _list_marks(block)
-
-
-def _list_blocks(item: JsonItem, source: JsonText) -> list[tuple[Any, str]]:
-    """Return the blocks of a message with their texts."""
-    message = source.read_item(item.start, {"content": {}})
-    content = message.find("content")
-    blocks = (content.items or ()) if content is not None else ()
-    return [(block.value, source.text[block.start : block.end]) for block in blocks]
-
-
-def _write_joined(item: WireObject, blocks: Sequence[tuple[Any, str]]) -> str:
-    """Write a message that was joined of several, with the texts of their blocks."""
-    content = item.get("content")
-    if not isinstance(content, list):
-        return dump_json(item)
-    joined = "[" + ",".join(patch_items(blocks, cast("list[Any]", content))) + "]"
-    members = [
-        f"{dump_json(key)}:{joined if key == 'content' else dump_json(value)}"
-        for key, value in item.items()
-    ]
-    return "{" + ",".join(members) + "}"

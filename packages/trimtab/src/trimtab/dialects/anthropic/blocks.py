@@ -220,7 +220,7 @@ def _render_result(part: ToolResult, is_native: bool) -> dict[str, Any]:
         "type": "tool_result",
         "tool_use_id": make_valid_call_id(part.call_id, CALL_ID_PATTERN),
     }
-    if part.is_error and any(isinstance(each, Media) for each in part.content):
+    if part.is_error and any(isinstance(item, Media) for item in part.content):
         # With a picture in it, a result may not be called an error: its words say so instead.
         part = replace(with_error_prefix(part), is_error=False)
     if part.is_error:
@@ -229,10 +229,10 @@ def _render_result(part: ToolResult, is_native: bool) -> dict[str, Any]:
     if part.plain and isinstance(first, Text) and (first.extra is None or not is_native):
         out["content"] = first.text
     elif part.content:
-        bodies = (render_anthropic_block(each, is_native) for each in part.content)
-        inner = [block for block in bodies if block is not None]
-        if inner:
-            out["content"] = inner
+        bodies = (render_anthropic_block(item, is_native) for item in part.content)
+        blocks = [body for body in bodies if body is not None]
+        if blocks:
+            out["content"] = blocks
     return out
 
 

@@ -264,13 +264,10 @@ def _resolve_block_roles(prompt: Prompt) -> list[str]:
         if role != "system":
             continue
         before = roles[index - 1] if index else ""
-        after = next((each for each in roles[index + 1 :] if each != "system"), "")
-        last = not after and not prompt.volatile
-        if (
-            not accepts_system
-            or before not in ("user", "system")
-            or not (last or after == "assistant")
-        ):
+        after = next((role for role in roles[index + 1 :] if role != "system"), "")
+        is_last = not after and not prompt.volatile
+        is_in_place = before in ("user", "system") and (is_last or after == "assistant")
+        if not accepts_system or not is_in_place:
             roles[index] = "user"
     return roles
 

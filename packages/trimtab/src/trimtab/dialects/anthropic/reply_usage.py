@@ -19,9 +19,9 @@ def parse_anthropic_usage(usage: WireObject) -> Usage:
     and writes.
     """
     compactions = (
-        _parse_figures(each)
-        for each in dicts_in_list(usage.get("iterations"))
-        if each.get("type") == COMPACTION_EDIT
+        _parse_figures(iteration)
+        for iteration in dicts_in_list(usage.get("iterations"))
+        if iteration.get("type") == COMPACTION_EDIT
     )
     return reduce(add_usage, compactions, _parse_figures(usage))
 
@@ -51,9 +51,9 @@ def count_request_as_sent(reply_body: WireObject, usage: WireObject) -> int | No
     if COMPACTION_EDIT in edits:
         return 0
     runs = [
-        _parse_figures(each).input
-        for each in dicts_in_list(usage.get("iterations"))
-        if each.get("type") == "message"
+        _parse_figures(iteration).input
+        for iteration in dicts_in_list(usage.get("iterations"))
+        if iteration.get("type") == "message"
     ]
     total = _parse_figures(usage).input
     input_tokens = (runs[0] if runs else total) + sum(edits.values())

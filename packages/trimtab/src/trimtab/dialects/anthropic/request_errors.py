@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trimtab.dialects.anthropic.blocks import (
@@ -37,9 +37,9 @@ _Wire = Mapping[str, Any]
 
 def find_request_errors(request: _Wire) -> list[str]:
     errors = _check_parameters(request)
-    if wrong := find_non_object_indexes(request.get("messages")):
-        index_errors = (f"messages.{index}: Input should be a valid dictionary" for index in wrong)
-        return [*errors, *index_errors]
+    if indexes := find_non_object_indexes(request.get("messages")):
+        errors += (f"messages.{index}: Input should be a valid dictionary" for index in indexes)
+        return errors
     messages = dicts_in_list(request.get("messages"))
     if not messages:
         return [*errors, "messages: at least one message is required"]
@@ -47,9 +47,8 @@ def find_request_errors(request: _Wire) -> list[str]:
     errors += _check_roles(messages)
     errors += _check_system_messages(request, messages)
     for index, content in enumerate(contents):
-        errors += _check_message_texts(
-            messages[index], content, index, last=index == len(messages) - 1
-        )
+        is_prefill = index == len(messages) - 1 and messages[index].get("role") == "assistant"
+        errors += _check_message_texts(messages[index], content, index, is_prefill=is_prefill)
     errors += _check_call_result_pairs(messages, contents)
     errors += _check_prefill(request, messages, contents)
     errors += _check_open_loop_thinking(request, messages, contents)
@@ -155,24 +154,23 @@ def _check_system_messages(request: _Wire, messages: Sequence[_Wire]) -> list[st
 
 
 def _check_message_texts(
-    message: _Wire, content: Sequence[_Wire], index: int, *, last: bool
+    message: _Wire, content: Sequence[_Wire], index: int, *, is_prefill: bool
 ) -> list[str]:
-    where = f"messages.{index}"
-    prefill = last and message.get("role") == "assistant"
+    location = f"messages.{index}"
     if not content:
-        return [] if prefill else [f"{where}: all messages must have non-empty content"]
-    errors = _check_text_blocks(content, f"{where}.content")
+        return [] if is_prefill else [f"{location}: all messages must have non-empty content"]
+    errors = _check_text_blocks(content, f"{location}.content")
     for number, block in enumerate(content):
         # A reply may have blocks of a type that is newer than this list.
         if message.get("role") != "assistant" and block.get("type") not in BLOCK_TYPES:
             errors.append(
-                f"{where}.content.{number}: Input tag {block.get('type')!r} found using 'type' "
+                f"{location}.content.{number}: Input tag {block.get('type')!r} found using 'type' "
                 "does not match any of the expected tags"
             )
         if block.get("type") == "tool_result":
-            errors += _check_result_content(block, f"{where}.content.{number}.tool_result")
-    final = content[-1].get("text")
-    if prefill and isinstance(final, str) and final[-1:].isspace():
+            errors += _check_result_content(block, f"{location}.content.{number}.tool_result")
+    last_text = content[-1].get("text")
+    if is_prefill and isinstance(last_text, str) and last_text[-1:].isspace():
         errors.append("messages: final assistant content cannot end with trailing whitespace")
     return errors
 
@@ -181,9 +179,9 @@ def _check_result_content(block: _Wire, location: str) -> list[str]:
     content = block.get("content", "")
     if not isinstance(content, str | list):
         return [f"{location}.content: Input should be a valid string or list"]
-    inner = dicts_in_list(content)
-    errors = _check_text_blocks(inner, f"{location}.content")
-    if block.get("is_error") and any(each.get("type") != "text" for each in inner):
+    parts = dicts_in_list(content)
+    errors = _check_text_blocks(parts, f"{location}.content")
+    if block.get("is_error") and any(part.get("type") != "text" for part in parts):
         errors.append(f"{location}: all content must be type `text` if `is_error` is true")
     return errors
 
@@ -211,16 +209,16 @@ def _check_call_result_pairs(
     all_ids: set[str] = set()
     open_ids: list[str] = []
     call_ids: list[str] = []
-    where = ""
-    late = False
+    call_location = ""
+    is_after_other_content = False
     role: Any = None
     for index, (message, content) in enumerate(zip(messages, contents, strict=True)):
         if message.get("role") != role:
             if role != "assistant":
-                errors += _unanswered_call_errors(open_ids, where)
+                errors += _unanswered_call_errors(open_ids, call_location)
                 open_ids = []
             role = message.get("role")
-            late = False
+            is_after_other_content = False
             call_ids = list(open_ids)
         for number, block in enumerate(content):
             place = f"messages.{index}.content.{number}"
@@ -228,14 +226,14 @@ def _check_call_result_pairs(
             if kind == "tool_use":
                 errors += _check_call(block, role, all_ids, place)
                 open_ids.append(str(block.get("id")))
-                where = f"messages.{index}"
+                call_location = f"messages.{index}"
             elif kind == "tool_result":
                 errors += _check_result(block, role, open_ids, call_ids, place)
-                if late:
+                if is_after_other_content:
                     errors.append(f"{place}: tool_result blocks must come first in the content")
             else:
-                late = True
-    return errors + _unanswered_call_errors(open_ids, where)
+                is_after_other_content = True
+    return errors + _unanswered_call_errors(open_ids, call_location)
 
 
 def _unanswered_call_errors(ids: Sequence[str], location: str) -> list[str]:
@@ -340,11 +338,11 @@ def may_enable_thinking(messages: Sequence[_Wire]) -> bool:
     contents = [_content_blocks(message) for message in messages]
     if not messages or not _has_tool_results(contents[-1]):
         return True
-    starts = [
-        _find_open_loop_start(messages, contents, text_ends_loop=spoken)[1]
-        for spoken in (False, True)
-    ]
-    return all(kind is None or kind in THINKING_BLOCK_TYPES for kind in starts)
+    for text_ends_loop in (False, True):
+        _, kind = _find_open_loop_start(messages, contents, text_ends_loop=text_ends_loop)
+        if kind is not None and kind not in THINKING_BLOCK_TYPES:
+            return False
+    return True
 
 
 def _has_tool_results(content: Sequence[_Wire]) -> bool:
@@ -442,8 +440,10 @@ def _check_deferred_tools(request: _Wire, contents: Sequence[Sequence[_Wire]]) -
             errors.append("Tool definitions cannot be mixed with other content")
         addition = dict_or_none(block.get("tool")) or {}
         names.add(str((dict_or_none(addition.get("definition")) or {}).get("name")))
-        unknown = (name for name in _find_tool_references(block) if name not in names)
-        errors += (f"Tool reference {name!r} not found in available tools" for name in unknown)
+        missing_names = (name for name in _find_tool_references(block) if name not in names)
+        errors += (
+            f"Tool reference {name!r} not found in available tools" for name in missing_names
+        )
     return errors
 
 
@@ -451,36 +451,39 @@ def _find_tool_references(block: _Wire) -> list[str]:
     """Return the tools that a search, a result or a system message loads by name."""
     content = block.get("content")
     search_output = dict_or_none(content) or {}
-    references = [*dicts_in_list(content), *dicts_in_list(search_output.get("tool_references"))]
-    names = [each.get("tool_name") for each in references if each.get("type") == "tool_reference"]
+    bodies = [*dicts_in_list(content), *dicts_in_list(search_output.get("tool_references"))]
+    names = [body.get("tool_name") for body in bodies if body.get("type") == "tool_reference"]
     change = dict_or_none(block.get("tool")) or {}
     if change.get("type") == "tool_reference":
         names.append(change.get("name"))
     return [str(name) for name in names]
 
 
-def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:
-    """Check the marks in the order in which the API reads them."""
-    blocks: list[tuple[str, _Wire]] = [
-        (f"{key}.{index}", block)
-        for key in ("tools", "system")
-        for index, block in enumerate(dicts_in_list(request.get(key)))
-    ]
+def _list_markable_bodies(
+    request: _Wire, contents: Sequence[Sequence[_Wire]]
+) -> Iterator[tuple[str, _Wire]]:
+    """Yield what may have a cache mark, with the mark's place, in the order of the API."""
+    for key in ("tools", "system"):
+        for index, body in enumerate(dicts_in_list(request.get(key))):
+            yield f"{key}.{index}.cache_control", body
     for index, content in enumerate(contents):
         for number, block in enumerate(content):
-            place = f"messages.{index}.content.{number}"
+            location = f"messages.{index}.content.{number}"
             if block.get("type") == "tool_result":
-                inner = enumerate(dicts_in_list(block.get("content")))
-                blocks += ((f"{place}.content.{at}", each) for at, each in inner)
-            blocks.append((place, block))
-    mark_places = [
-        (f"{place}.cache_control".lstrip("."), block)
-        for place, block in [*blocks, ("", request)]
-        if block.get("cache_control")
-    ]
+                for part_number, part in enumerate(dicts_in_list(block.get("content"))):
+                    yield f"{location}.content.{part_number}.cache_control", part
+            yield f"{location}.cache_control", block
+    yield "cache_control", request
+
+
+def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:
     errors: list[str] = []
+    mark_count = 0
     last_ttl = "1h"
-    for place, block in mark_places:
+    for place, block in _list_markable_bodies(request, contents):
+        if not block.get("cache_control"):
+            continue
+        mark_count += 1
         if block.get("type") in THINKING_BLOCK_TYPES:
             errors.append(f"{place}: thinking blocks cannot carry cache_control")
         mark = dict_or_none(block["cache_control"]) or {}
@@ -496,9 +499,9 @@ def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> l
                 "`tools`, `system`, `messages`."
             )
         last_ttl = ttl
-    if len(mark_places) > MAX_CACHE_MARKS:
+    if mark_count > MAX_CACHE_MARKS:
         errors.append(
             f"A maximum of {MAX_CACHE_MARKS} blocks with cache_control may be provided. Found "
-            f"{len(mark_places)}."
+            f"{mark_count}."
         )
     return errors

@@ -134,8 +134,8 @@ class _ChatAccumulator:
         choices = [self._choices[index] for index in sorted(self._choices)]
         if not choices or not all(choice.rest.get("finish_reason") for choice in choices):
             return None
-        whole = [choice.to_choice() for choice in choices]
-        return {**self._head, "object": "chat.completion", "choices": whole}
+        bodies = [choice.to_choice() for choice in choices]
+        return {**self._head, "object": "chat.completion", "choices": bodies}
 
 
 def create_reply_accumulator() -> _ChatAccumulator:

@@ -99,12 +99,12 @@ def _check_item_shape(item: _Wire, location: str) -> list[str]:
 
 
 def _check_text_types(item: _Wire, location: str) -> list[str]:
-    right = "output_text" if item["role"] == "assistant" else "input_text"
+    text_type = "output_text" if item["role"] == "assistant" else "input_text"
     return [
         f"Invalid value: '{part['type']}' at {location}.content[{index}].type. A text in a message "
-        f"of this role must be '{right}'."
+        f"of this role must be '{text_type}'."
         for index, part in enumerate(dicts_in_list(item["content"]))
-        if part.get("type") in ("text", "input_text", "output_text") and part["type"] != right
+        if part.get("type") in ("text", "input_text", "output_text") and part["type"] != text_type
     ]
 
 
@@ -120,22 +120,18 @@ def _check_call(item: _Wire, location: str) -> list[str]:
 
 
 def _check_call_id_lengths(items: Sequence[_Wire]) -> list[str]:
-    calls = [
-        index
-        for index, item in enumerate(items)
-        if item.get("type") in CALL_ITEM_TYPES and not is_run_by_provider(item)
-    ]
-    errors_by_call = (
-        find_max_length_errors(items[i].get("call_id"), MAX_CALL_ID_CHARS, f"input[{i}].call_id")
-        for i in calls
-    )
-    return [each for errors in errors_by_call for each in errors]
+    errors: list[str] = []
+    for index, item in enumerate(items):
+        if item.get("type") in CALL_ITEM_TYPES and not is_run_by_provider(item):
+            location = f"input[{index}].call_id"
+            errors += find_max_length_errors(item.get("call_id"), MAX_CALL_ID_CHARS, location)
+    return errors
 
 
 def _check_call_result_pairs(items: Sequence[_Wire]) -> list[str]:
     """Check that each result comes after its call, and that each call has exactly one."""
     errors: list[str] = []
-    waiting: dict[str, int] = {}
+    open_calls: dict[str, int] = {}
     call_ids: set[str] = set()
     for index, item in enumerate(items):
         kind = item.get("type")
@@ -146,12 +142,12 @@ def _check_call_result_pairs(items: Sequence[_Wire]) -> list[str]:
             if call_id in call_ids:
                 errors.append(f"input[{index}]: duplicate call_id {call_id} among the calls")
             call_ids.add(call_id)
-            waiting[call_id] = index
+            open_calls[call_id] = index
         elif kind in RESULT_ITEM_TYPES:
-            call_type = str(items[waiting[call_id]].get("type")) if call_id in waiting else ""
+            call_type = str(items[open_calls[call_id]].get("type")) if call_id in open_calls else ""
             if call_type and kind == get_result_item_type(call_type):
-                del waiting[call_id]
-            elif call_id in call_ids and call_id not in waiting:
+                del open_calls[call_id]
+            elif call_id in call_ids and call_id not in open_calls:
                 errors.append(f"input[{index}]: duplicate output for call_id {call_id}")
             else:
                 errors.append(
@@ -159,7 +155,7 @@ def _check_call_result_pairs(items: Sequence[_Wire]) -> list[str]:
                     f"{_item_type_in_words(kind, '_output')} output "
                     f"with call_id {call_id}."
                 )
-    for call_id, index in waiting.items():
+    for call_id, index in open_calls.items():
         kind = _item_type_in_words(items[index].get("type"), "")
         errors.append(f"input[{index}]: No tool output found for {kind} {call_id}.")
     return errors
@@ -175,8 +171,7 @@ def _check_reasoning_items(items: Sequence[_Wire]) -> list[str]:
     for index, item in enumerate(items):
         if item.get("type") != "reasoning":
             continue
-        following = items[index + 1] if index + 1 < len(items) else None
-        if following is None or find_item_role(following) != "assistant":
+        if index + 1 == len(items) or find_item_role(items[index + 1]) != "assistant":
             errors.append(
                 f"input[{index}]: Item '{item.get('id')}' of type 'reasoning' was provided without "
                 "its required following item."
@@ -201,10 +196,9 @@ def _check_tools(request: _Wire) -> list[str]:
             names.add(str(name))
             errors += find_openai_schema_errors(name, tool.get("parameters"))
     tools = dicts_in_list(request.get("tools"))
-    inner = [each for tool in tools for each in (tool, *dicts_in_list(tool.get("tools")))]
-    if any(tool.get("defer_loading") for tool in inner) and not any(
-        tool.get("type") == "tool_search" for tool in tools
-    ):
+    nested_tools = [nested for tool in tools for nested in dicts_in_list(tool.get("tools"))]
+    is_any_deferred = any(tool.get("defer_loading") for tool in (*tools, *nested_tools))
+    if is_any_deferred and not any(tool.get("type") == "tool_search" for tool in tools):
         errors.append(
             "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
         )

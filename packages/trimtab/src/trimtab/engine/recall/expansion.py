@@ -67,18 +67,19 @@ def _list_messages(messages: Mapping[int, Message], max_chars: int, recall_hint:
     """Return one line for each message. If there are too many, a handle stands for the middle."""
     if not messages:
         return "[no messages of its own]"
-    each = max(MIN_FIRST_LINE_CHARS, min(MAX_FIRST_LINE_CHARS, max_chars // len(messages) - 20))
+    line_chars = max(
+        MIN_FIRST_LINE_CHARS, min(MAX_FIRST_LINE_CHARS, max_chars // len(messages) - 20)
+    )
     lines = [
-        f"m{seq} {message.speaker}: {_first_line(message, each)}"
+        f"m{seq} {message.speaker}: {_first_line(message, line_chars)}"
         for seq, message in messages.items()
     ]
     seqs = list(messages)
     if sum(len(line) + 1 for line in lines) <= max_chars:
         return "\n".join(lines)
-    keep = max(1, (max_chars - 60) // (2 * (each + 20)))
+    keep = max(1, (max_chars - 60) // (2 * (line_chars + 20)))
     middle = format_recall_hint(f"m{seqs[keep]}-m{seqs[-keep - 1]}", recall_hint)
-    cut = f"[… {middle}]"
-    return "\n".join([*lines[:keep], cut, *lines[len(lines) - keep :]])
+    return "\n".join([*lines[:keep], f"[… {middle}]", *lines[len(lines) - keep :]])
 
 
 def _first_line(message: Message, limit: int) -> str:

@@ -24,6 +24,8 @@ _CLASSES: dict[str, Callable[[str], bool]] = {
     "w": lambda char: char.isalnum() or char == "_",
     "s": str.isspace,
 }
+_QUANTIFIER = re.compile(r"([*+?])|\{(\d{0,3})(,?)(\d{0,3})\}")
+_SIGN_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v"}
 
 CharTest = Callable[[str], bool]
@@ -40,173 +42,170 @@ class LinearPattern:
     """Finds lines that contain a match of a pattern, ignoring case."""
 
     def __init__(self, expression: str) -> None:
-        self._tests: list[CharTest | None] = [None]  # place 0 is the end
+        self._tests: list[CharTest | None] = [None]  # state 0 is the end
         self._next: list[tuple[int, ...]] = [()]
         self._text = expression
-        self._at = 0
-        build = self._either()
-        if self._at < len(expression):
-            raise UnsupportedPattern(f"a bracket is closed at {self._at} that was not opened")
-        self._start = self._reached({build(0)})
-        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
-        self._same = {self._start: self._start}  # equal sets as one: they are compared at once
-        self._steps = 0
-
-    def occurs_in(self, line: str) -> bool:
-        """Whether the pattern matches anywhere in a line."""
-        return next(self.find_match_ends(line), None) is not None
+        self._position = 0
+        build = self._parse_alternatives()
+        if self._position < len(expression):
+            raise UnsupportedPattern(f"a bracket is closed at {self._position} that was not opened")
+        self._start = self._follow_empty_steps({build(0)})
+        self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._state_sets = {self._start: self._start}  # equal sets as one, compared at once
+        self._visit_count = 0
 
     def find_match_ends(self, line: str) -> Iterator[int]:
         """Yield the offsets at which matches end. The next match is searched after each."""
         if 0 in self._start:
             yield 0
-        at = self._start
+        states = self._start
         for end, char in enumerate(f"{_BEGIN}{_fold(line)}{_END}"):
-            after = self._known.get((at, char))
-            at = self._step(at, char) if after is None else after
-            if 0 in at:
+            next_states = self._steps.get((states, char))
+            states = self._compute_step(states, char) if next_states is None else next_states
+            if 0 in states:
                 yield min(end, len(line))
-                at = self._start
+                states = self._start
 
-    def _step(self, at: frozenset[int], char: str) -> frozenset[int]:
-        self._steps += len(at)
-        if self._steps > MAX_STEPS:
+    def _compute_step(self, states: frozenset[int], char: str) -> frozenset[int]:
+        self._visit_count += len(states)
+        if self._visit_count > MAX_STEPS:
             raise UnsupportedPattern(f"it takes more than {MAX_STEPS} steps")
-        successors = {
-            n for p in at if (test := self._tests[p]) and test(char) for n in self._next[p]
-        }
-        after = self._start | self._reached(successors)
-        after = self._same.setdefault(after, after)
-        self._known[at, char] = after
-        return after
+        successors: set[int] = set()
+        for state in states:
+            test = self._tests[state]
+            if test is not None and test(char):
+                successors.update(self._next[state])
+        next_states = self._start | self._follow_empty_steps(successors)
+        next_states = self._state_sets.setdefault(next_states, next_states)
+        self._steps[states, char] = next_states
+        return next_states
 
-    def _reached(self, places: set[int]) -> frozenset[int]:
+    def _follow_empty_steps(self, states: set[int]) -> frozenset[int]:
         """Return the states, and all states that they reach without a character."""
-        closure = set(places)
-        new = list(places)
-        while new:
-            place = new.pop()
-            if self._tests[place] is None:
-                more = [each for each in self._next[place] if each not in closure]
-                closure.update(more)
-                new += more
+        closure = set(states)
+        unexplored = list(states)
+        while unexplored:
+            state = unexplored.pop()
+            if self._tests[state] is None:
+                unexplored += {*self._next[state]} - closure
+                closure.update(self._next[state])
         return frozenset(closure)
 
-    def _place(self, test: CharTest | None, *after: int) -> int:
+    def _add_state(self, test: CharTest | None, *next_states: int) -> int:
         if len(self._tests) >= MAX_STATES:
-            raise UnsupportedPattern(f"it has more than {MAX_STATES} places")
+            raise UnsupportedPattern(f"it has more than {MAX_STATES} states")
         self._tests.append(test)
-        self._next.append(after)
+        self._next.append(next_states)
         return len(self._tests) - 1
 
     def _peek(self, *signs: str) -> bool:
-        return self._text.startswith(signs, self._at)
+        return self._text.startswith(signs, self._position)
 
     def _take(self) -> str:
-        if self._at >= len(self._text):
+        if self._position >= len(self._text):
             raise UnsupportedPattern("it ends too early")
-        self._at += 1
-        return self._text[self._at - 1]
+        self._position += 1
+        return self._text[self._position - 1]
 
-    def _either(self) -> StateBuilder:
-        ways = [self._row()]
+    def _parse_alternatives(self) -> StateBuilder:
+        alternatives = [self._parse_sequence()]
         while self._peek("|"):
-            self._at += 1
-            ways.append(self._row())
-        if len(ways) == 1:
-            return ways[0]
-        return lambda after: self._place(None, *(way(after) for way in ways))
+            self._position += 1
+            alternatives.append(self._parse_sequence())
+        if len(alternatives) == 1:
+            return alternatives[0]
+        return lambda end: self._add_state(None, *(build(end) for build in alternatives))
 
-    def _row(self) -> StateBuilder:
+    def _parse_sequence(self) -> StateBuilder:
         items: list[StateBuilder] = []
-        while self._at < len(self._text) and not self._peek("|", ")"):
-            items.append(self._repeated(self._item()))
+        while self._position < len(self._text) and not self._peek("|", ")"):
+            items.append(self._parse_quantifiers(self._parse_item()))
 
-        def build(after: int) -> int:
+        def build(end: int) -> int:
             for item in reversed(items):
-                after = item(after)
-            return after
+                end = item(end)
+            return end
 
         return build
 
-    def _repeated(self, item: StateBuilder) -> StateBuilder:
-        while quantifier := re.compile(r"([*+?])|\{(\d{0,3})(,?)(\d{0,3})\}").match(
-            self._text, self._at
-        ):
-            self._at = quantifier.end()
+    def _parse_quantifiers(self, item: StateBuilder) -> StateBuilder:
+        while quantifier := _QUANTIFIER.match(self._text, self._position):
+            self._position = quantifier.end()
             if self._peek("?"):
-                self._at += 1  # greedy or not, a line holds it or does not
-            sign, least, comma, most = quantifier.groups()
-            low = {"*": 0, "+": 1, "?": 0}.get(sign or "", int(least or 0))
-            high = {"*": None, "+": None, "?": 1}.get(
-                sign or "", int(most) if most else None if comma else low
-            )
-            item = self._times(item, low, high)
+                self._position += 1  # greedy or not, a line holds it or does not
+            sign, low_digits, comma, high_digits = quantifier.groups()
+            if sign:
+                low, high = _SIGN_REPEATS[sign]
+            else:
+                low = int(low_digits or 0)
+                high = None if comma else low
+                if high_digits:
+                    high = int(high_digits)
+            item = self._repeat(item, low, high)
         return item
 
-    def _times(self, item: StateBuilder, low: int, high: int | None) -> StateBuilder:
+    def _repeat(self, item: StateBuilder, low: int, high: int | None) -> StateBuilder:
         if max(low, high or 0) > MAX_REPEATS:
             raise UnsupportedPattern(f"an item is repeated more than {MAX_REPEATS} times")
 
-        def build(after: int) -> int:
+        def build(end: int) -> int:
             if high is None:
-                again = self._place(None)
-                self._next[again] = (item(again), after)
-                after = again
+                loop = self._add_state(None)
+                self._next[loop] = (item(loop), end)
+                end = loop
             for _ in range((high or low) - low):
-                after = self._place(None, item(after), after)
+                end = self._add_state(None, item(end), end)
             for _ in range(low):
-                after = item(after)
-            return after
+                end = item(end)
+            return end
 
         return build
 
-    def _item(self) -> StateBuilder:
+    def _parse_item(self) -> StateBuilder:
         char = self._take()
         match char:
             case "(":
-                return self._group()
+                return self._parse_group()
             case "[":
-                return self._one_of(self._members())
+                return self._match_if(self._parse_set())
             case ".":
-                return self._one_of(lambda _: True)
+                return self._match_if(lambda _: True)
             case "^":
-                return self._exactly(_BEGIN)
+                return self._match_char(_BEGIN)
             case "$":
-                return self._exactly(_END)
+                return self._match_char(_END)
             case "\\":
-                return self._escaped(self._take())
+                return self._build_escape(self._take())
             case "*" | "+" | "?":
                 raise UnsupportedPattern(f"there is nothing before {char} to repeat")
             case _:
-                return self._exactly(_fold(char))
+                return self._match_char(_fold(char))
 
-    def _group(self) -> StateBuilder:
+    def _parse_group(self) -> StateBuilder:
         if self._peek("?"):
             if not self._peek("?:"):
                 raise UnsupportedPattern("groups with conditions are not understood")
-            self._at += 2
-        inside = self._either()
+            self._position += 2
+        inside = self._parse_alternatives()
         if self._take() != ")":
             raise UnsupportedPattern("a bracket is not closed")
         return inside
 
-    def _escaped(self, char: str) -> StateBuilder:
+    def _build_escape(self, char: str) -> StateBuilder:
         if char in "bB":
-            return lambda after: after  # more lines than asked for do no harm
+            return lambda end: end  # more lines than asked for do no harm
         if (test := _char_class(char)) is not None:
-            return self._one_of(test)
+            return self._match_if(test)
         if char.isalnum() and char not in _CONTROLS:
             raise UnsupportedPattern(f"\\{char} is not understood")
-        return self._exactly(_CONTROLS.get(char, char))
+        return self._match_char(_CONTROLS.get(char, char))
 
-    def _members(self) -> CharTest:
+    def _parse_set(self) -> CharTest:
         tests: list[CharTest] = []
-        inverse = self._peek("^")
-        self._at += inverse
-        first = True
-        while first or not self._peek("]"):
-            first = False
+        is_inverse = self._peek("^")
+        self._position += is_inverse
+        start = self._position
+        while self._position == start or not self._peek("]"):
             char = self._take()
             if char == "\\":
                 char = self._take()
@@ -216,18 +215,18 @@ class LinearPattern:
                 char = _CONTROLS.get(char, char)
             last = char
             if self._peek("-") and not self._peek("-]"):
-                self._at += 1
+                self._position += 1
                 last = self._take()
             tests.append(_char_range(char, last))
-        self._at += 1
-        return lambda char: any(test(char) for test in tests) != inverse
+        self._position += 1
+        return lambda char: any(test(char) for test in tests) != is_inverse
 
-    def _exactly(self, wanted: str) -> StateBuilder:
-        return lambda after: self._place(lambda char: char == wanted, after)
+    def _match_char(self, expected: str) -> StateBuilder:
+        return lambda end: self._add_state(lambda char: char == expected, end)
 
-    def _one_of(self, test: CharTest) -> StateBuilder:
-        return lambda after: self._place(
-            lambda char: char not in (_BEGIN, _END) and test(char), after
+    def _match_if(self, test: CharTest) -> StateBuilder:
+        return lambda end: self._add_state(
+            lambda char: char not in (_BEGIN, _END) and test(char), end
         )
 
 
@@ -241,23 +240,23 @@ def compile_line_matcher(expression: str) -> Callable[[str], list[int]]:
     def find_plain(line: str) -> list[int]:
         haystack = _fold(line)
         ends: list[int] = []
-        while (at := haystack.find(needle, ends[-1] if ends else 0)) >= 0:
-            ends.append(at + len(needle))
+        while (start := haystack.find(needle, ends[-1] if ends else 0)) >= 0:
+            ends.append(start + len(needle))
         return ends
 
     try:
         pattern = LinearPattern(expression)
     except (UnsupportedPattern, RecursionError):
         return find_plain
-    dear = False
+    is_too_expensive = False
 
     def find(line: str) -> list[int]:
-        nonlocal dear
-        if not dear:
+        nonlocal is_too_expensive
+        if not is_too_expensive:
             try:
                 return [*pattern.find_match_ends(line)]
             except UnsupportedPattern:
-                dear = True
+                is_too_expensive = True
         return find_plain(line)
 
     return find
@@ -272,7 +271,7 @@ def _char_class(char: str) -> CharTest | None:
     test = _CLASSES.get(char.lower())
     if test is None or char.islower():
         return test
-    return lambda given: not test(given)
+    return lambda other: not test(other)
 
 
 def _char_range(first: str, last: str) -> CharTest:

@@ -93,8 +93,8 @@ def _number_lines(text: str) -> list[_Line]:
     for line in text.splitlines(keepends=True):
         count = max(1, -(-len(line.rstrip(_LINE_ENDS)) // MAX_LINE_CHARS))
         lines.append(_Line(text=line, begin=begin, first=number, count=count))
-        begin = begin + len(line)
-        number = number + count
+        begin += len(line)
+        number += count
     return lines
 
 
@@ -152,14 +152,14 @@ def _join_pieces(
         if texts and size - _count_line_end(piece.text) > max_chars:
             last = piece.number - 1
             what = f"{'matches in ' if of_matches else ''}lines {first}-{max(first, last)}"
-            rest = f"{piece.number}-{min(span.stop - 1, total)}"
-            notice = f"[{what} of {total} are shown; ask for lines {rest}]"
+            next_lines = f"{piece.number}-{min(span.stop - 1, total)}"
+            notice = f"[{what} of {total} are shown; ask for lines {next_lines}]"
             out = "".join(texts)
             return f"{out}{'' if _count_line_end(out) else chr(10)}{notice}"
         texts.append(piece.text)
     out = "".join(texts)
-    nothing = "no line matches" if of_matches else f"no such lines; the text has {total}"
-    return out[: len(out) - _count_line_end(out)] or f"({nothing})"
+    miss = "no line matches" if of_matches else f"no such lines; the text has {total}"
+    return out[: len(out) - _count_line_end(out)] or f"({miss})"
 
 
 def _count_line_end(text: str) -> int:

@@ -85,31 +85,31 @@ def find_best_snippets(
 ) -> list[Snippet]:
     """Find passages with any of the words, without overlaps: those with the query as it is written,
     then those the model does not see, each best first and then newest."""
-    passages = [
-        passage for seq, message in messages.items() for passage in _cut_into_passages(seq, message)
-    ]
-    shares = [_weigh_passage(passage, query.words) for passage in passages]
-    counts = Counter(word for each in shares for word in each)
-    rarity = {word: math.log((len(passages) + 1) / (0.5 + counts[word])) for word in query.words}
-    ranking = sorted(
-        (
+    passage_count = 0
+    hits: list[tuple[_Passage, Mapping[str, float]]] = []
+    for seq, message in messages.items():
+        for passage in _cut_into_passages(seq, message):
+            passage_count += 1
+            if word_shares := _weigh_passage(passage, query.words):
+                hits.append((passage, word_shares))
+    counts = Counter(word for _, word_shares in hits for word in word_shares)
+    rarity = {word: math.log((passage_count + 1) / (0.5 + counts[word])) for word in query.words}
+
+    def rank(hit: tuple[_Passage, Mapping[str, float]]) -> tuple[object, ...]:
+        passage, word_shares = hit
+        return (
             query.phrase not in passage.cut_text().lower(),
             passage.seq in visible_seqs,
-            -sum(rarity[word] * share for word, share in each.items()),
+            -sum(rarity[word] * share for word, share in word_shares.items()),
             -passage.seq,
             passage.first,
-            index,
         )
-        for index, (passage, each) in enumerate(zip(passages, shares, strict=True))
-        if each
-    )
+
     selection: list[_Passage] = []
-    for *_, index in ranking:
-        if not any(_passages_overlap(passages[index], other) for other in selection):
-            selection.append(passages[index])
-        if len(selection) == MAX_SNIPPETS:
-            break
-    return [_make_snippet(passage) for passage in selection]
+    for passage, _ in sorted(hits, key=rank):
+        if len(selection) < MAX_SNIPPETS and not any(map(passage.overlaps, selection)):
+            selection.append(passage)
+    return [passage.to_snippet() for passage in selection]
 
 
 class _Passage(NamedTuple):
@@ -119,28 +119,38 @@ class _Passage(NamedTuple):
     """Position of the message."""
     part: int
     """Index of the part."""
-    whole_text: str
+    part_text: str
     """The text of the part."""
     first: int
     """Offset of its first character."""
 
     @property
-    def last(self) -> int:
-        return min(len(self.whole_text), self.first + SNIPPET_CHARS)
+    def end(self) -> int:
+        return min(len(self.part_text), self.first + SNIPPET_CHARS)
 
     def cut_text(self) -> str:
         return slice_without_splitting_identifiers(
-            self.whole_text, self.first, self.last, MAX_EXTRA_SNIPPET_CHARS
+            self.part_text, self.first, self.end, MAX_EXTRA_SNIPPET_CHARS
         ).strip()
+
+    def overlaps(self, other: _Passage) -> bool:
+        is_same_part = (self.seq, self.part) == (other.seq, other.part)
+        return is_same_part and abs(self.first - other.first) < SNIPPET_CHARS
+
+    def to_snippet(self) -> Snippet:
+        before = "…" if self.first else ""
+        after = "…" if self.end < len(self.part_text) else ""
+        text = f"{before}{self.cut_text()}{after}"
+        return Snippet(seq=self.seq, part=self.part, first=self.first, text=text)
 
 
 def _cut_into_passages(seq: int, message: Message) -> Iterator[_Passage]:
     step = SNIPPET_CHARS // 2
-    for part, each in enumerate(message.parts):
-        text = get_part_search_text(each)
+    for index, part in enumerate(message.parts):
+        text = get_part_search_text(part)
         if text is not None:
             for first in range(0, max(1, len(text) - step), step):
-                yield _Passage(seq, part, text, first)
+                yield _Passage(seq, index, text, first)
 
 
 def _weigh_passage(passage: _Passage, query_words: Sequence[str]) -> dict[str, float]:
@@ -149,19 +159,3 @@ def _weigh_passage(passage: _Passage, query_words: Sequence[str]) -> dict[str, f
     if not any(word in lower_text for word in query_words):
         return {}
     return weigh_query_words(query_words, split_index_words(lower_text))
-
-
-def _make_snippet(passage: _Passage) -> Snippet:
-    before = "…" if passage.first else ""
-    after = "…" if passage.last < len(passage.whole_text) else ""
-    return Snippet(
-        seq=passage.seq,
-        part=passage.part,
-        first=passage.first,
-        text=f"{before}{passage.cut_text()}{after}",
-    )
-
-
-def _passages_overlap(one: _Passage, other: _Passage) -> bool:
-    same = (one.seq, one.part) == (other.seq, other.part)
-    return same and abs(one.first - other.first) < SNIPPET_CHARS

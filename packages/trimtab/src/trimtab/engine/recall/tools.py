@@ -183,9 +183,9 @@ def build_unknown_handle_error(
             f"nothing is called {handle}: a range goes from the lower to the higher, {right}"
         )
     if message is not None:
-        most = len(message.parts) - 1
+        last_part = len(message.parts) - 1
         return LookupError(
-            f"nothing is called {handle}; the last part is m{target.first_seq}.{most}"
+            f"nothing is called {handle}; the last part is m{target.first_seq}.{last_part}"
         )
     if not 0 < target.first_seq <= last_seq:
         return LookupError(f"nothing is called {handle}; positions go up to m{last_seq}")
@@ -264,10 +264,10 @@ def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
     return {key: "" if (value := arguments.get(key)) is None else str(value) for key in keys}
 
 
-def search_window(window: Window, text: str) -> str:
+def search_window(window: Window, query_text: str) -> str:
     """Return the passages that contain a text, or most of its words."""
-    query = Query.parse(text)
-    hits = [(score_text(query, each), seq) for seq, each in _searchable_texts(window)]
+    query = Query.parse(query_text)
+    hits = [(score_text(query, text), seq) for seq, text in _searchable_texts(window)]
     visible = find_fully_visible_messages(window)
     seqs = select_positions(rank_scored_positions(hits, len(hits)), visible)
     messages = {seq: window.entries[seq].message for seq in seqs}
@@ -327,13 +327,13 @@ def _format_whole_message(
 def _searchable_texts(window: Window) -> Iterator[tuple[int, str]]:
     """Yield all texts except earlier searches, which would find themselves first."""
     for seq, entry in window.entries.items():
-        recall_calls = [c for c in entry.round.calls if c.name in RECALL_TOOL_NAMES]
+        recall_calls = [call for call in entry.round.calls if call.name in RECALL_TOOL_NAMES]
         answers = {call.result.seq for call in recall_calls if call.result is not None}
         if seq not in answers:
             yield seq, get_message_search_text(entry.message)
 
 
 def _require_not_erased(window: Window, seq: int, parts: Iterable[int]) -> None:
-    by = [window.base.find_erasing_event(seq, part) for part in parts]
-    if by and None not in by:
-        raise ErasedError(f"m{seq} was erased by event {by[0]} and cannot be recalled")
+    events = [window.base.find_erasing_event(seq, part) for part in parts]
+    if events and None not in events:
+        raise ErasedError(f"m{seq} was erased by event {events[0]} and cannot be recalled")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trimtab.engine.log.event import Edit, Event, MessageAdded, Rewind
@@ -47,7 +46,7 @@ class _SpanEdit:
     """`drop`, `summarise` or `reveal`."""
     reason: str
     """Why it was made."""
-    spared: frozenset[int]
+    exempt_seqs: frozenset[int]
     """Positions of messages in between that it leaves visible."""
 
 
@@ -92,16 +91,16 @@ class HidingEdits:
         """Return the state of a hidden message, and the reason."""
         while self._edits and self._edits[0].last < seq:
             self._edits.popleft()
-        shown_at = max((edit.seq for edit in self._reveals if _covers(edit, seq)), default=0)
+        reveal_seq = max((edit.seq for edit in self._reveals if _covers(edit, seq)), default=0)
         # What is hidden stays hidden by the first edit: later ones pass over it.
         for edit in self._edits:
-            if edit.seq > shown_at and _covers(edit, seq):
+            if edit.seq > reveal_seq and _covers(edit, seq):
                 return STATE_BY_EDIT_KIND[edit.op], edit.reason
         return "dropped", ""
 
 
 def _covers(edit: _SpanEdit, seq: int) -> bool:
-    return edit.first <= seq <= edit.last and seq not in edit.spared
+    return edit.first <= seq <= edit.last and seq not in edit.exempt_seqs
 
 
 def build_logged_message(
@@ -135,7 +134,7 @@ def build_logged_message(
 
 
 def _find_state_and_reason(window: Window, handle: str, message: Message) -> tuple[str, str]:
-    whole = explain_message_visibility(window, handle, message)
-    part_reasons = [explain_message_visibility(window, part, message) for part in whole.parts]
-    reasons: Iterable[str] = [each.reason for each in part_reasons] or [whole.reason]
-    return whole.state, "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+    visibility = explain_message_visibility(window, handle, message)
+    parts = [explain_message_visibility(window, part, message) for part in visibility.parts]
+    reasons = [part.reason for part in parts or [visibility] if part.reason]
+    return visibility.state, "; ".join(dict.fromkeys(reasons))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from typing import Any, cast
 
 from trimtab.integrations.claude_code.whole_texts import FOLDER_IN_STATE
@@ -37,11 +38,12 @@ def cap_output(
     Returns:
         The output to show and the whole texts by their paths. None if the output stays as it is.
     """
-    tool, asked, output = (event.get(key) for key in ("tool_name", "tool_input", "tool_response"))
-    if not isinstance(tool, str) or mentions_whole_text(asked):
+    tool, tool_input = event.get("tool_name"), event.get("tool_input")
+    output = event.get("tool_response")
+    if not isinstance(tool, str) or mentions_whole_text(tool_input):
         return None
     if tool == "Read":
-        shown = _cut_file(asked, output, max_tokens)
+        shown = _cut_file(tool_input, output, max_tokens)
         return None if shown is None else (shown, {})
     texts = {
         place: text
@@ -79,9 +81,9 @@ def _list_texts(tool: str, output: Any) -> Iterator[tuple[TextPlace, str]]:
                 if isinstance(fields.get(name), str):
                     yield (name,), fields[name]
     elif isinstance(output, list) and tool.startswith("mcp__"):
-        for index, each in enumerate(cast("list[Any]", output)):
-            if isinstance(each, dict):
-                block = cast("dict[str, Any]", each)
+        for index, item in enumerate(cast("list[Any]", output)):
+            if isinstance(item, dict):
+                block = cast("dict[str, Any]", item)
                 if block.get("type") == "text" and isinstance(block.get("text"), str):
                     yield (index, "text"), block["text"]
 
@@ -100,46 +102,43 @@ def _cut_texts(
     sizes = {place: count(text) for place, text in texts.items()}
     if sum(sizes.values()) <= max_tokens * MIN_EXCESS:
         return None
-    left = max_tokens
-    if left // len(sizes) < MIN_TEXT_TOKENS:
+    tokens_left = max_tokens
+    if tokens_left // len(sizes) < MIN_TEXT_TOKENS:
         return None
-    whole: dict[str, str] = {}
+    whole_texts: dict[str, str] = {}
     # The smallest first: what it does not need, the others get.
     for number, place in enumerate(sorted(sizes, key=sizes.__getitem__)):
         path = choose_path()
         hint = f"the whole text is in {path}"
-        room = left // (len(sizes) - number)
+        room = tokens_left // (len(sizes) - number)
         short = shorten_by_count(texts[place], room, count, hint=hint)
-        left -= short.kept
+        tokens_left -= short.kept
         if short.kept < short.total:
             output = _replace_at(output, place, short.text)
-            whole[path] = texts[place]
-    return (output, whole) if whole else None
+            whole_texts[path] = texts[place]
+    return (output, whole_texts) if whole_texts else None
 
 
 def _replace_at(output: Any, place: TextPlace, text: str) -> Any:
     """Return the output with another text in a place."""
     if not place:
         return text
-    key, *rest = place
-    inner = _replace_at(output[key], tuple(rest), text)
-    if isinstance(output, list):
-        items = cast("list[Any]", output)
-        return [inner if index == key else each for index, each in enumerate(items)]
-    return {**output, key: inner}
+    changed: Any = copy(output)
+    changed[place[0]] = _replace_at(output[place[0]], place[1:], text)
+    return changed
 
 
-def _cut_file(asked: Any, output: Any, max_tokens: int) -> Any:
+def _cut_file(tool_input: Any, output: Any, max_tokens: int) -> Any:
     """Return the beginning of a file that was read; None if it stays whole.
 
     Claude Code numbers the lines afterwards. The line that says what is missing is line 0, so that
     the others keep their numbers.
     """
-    if not isinstance(asked, dict) or not isinstance(output, dict):
+    if not isinstance(tool_input, dict) or not isinstance(output, dict):
         return None
     reply = cast("dict[str, Any]", output)
     file: object = reply.get("file")
-    if {"offset", "limit", "pages"} & cast("dict[str, Any]", asked).keys():
+    if {"offset", "limit", "pages"} & cast("dict[str, Any]", tool_input).keys():
         return None  # the model asked for exactly these lines
     if not isinstance(file, dict) or reply.get("type") != "text":
         return None

@@ -198,7 +198,8 @@ def find_installed_folders(settings: Mapping[str, Any]) -> list[str]:
 
 def find_max_tokens(settings: Mapping[str, Any]) -> int:
     """Return the tokens that the installed hook shows of an output; the default without a hook."""
-    numbers = [_read_option(each, "--max-tokens") for each in _list_own_commands(settings)]
+    commands = _list_own_commands(settings)
+    numbers = [_read_option(command, "--max-tokens") for command in commands]
     return next((int(number) for number in numbers if number.isdecimal()), DEFAULT_MAX_TOKENS)
 
 
