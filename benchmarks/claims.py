@@ -54,8 +54,8 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     yield (
         "README.md",
         (
-            f"In {auto['sample']['conversations']} recorded Claude Code sessions, the default would "
-            "have saved "
+            f"In {auto['sample']['conversations']} recorded Claude Code sessions, the default "
+            "would have saved "
             f"{_interval(large['balanced'])} of what sending everything costs in a window of a "
             f"million tokens, and {_interval(auto['balanced'])} in one of 200,000; "
             f"{_percent(large['balanced']['far'])} and {_percent(auto['balanced']['far'])} of the "
