@@ -1,11 +1,17 @@
 """One suite for every queue: `queue` is each in turn, with its `store`; `place` opens it again."""
 
 import asyncio
+import warnings
 
 import pytest
 
 from tests.serve.queue import queues
 from tests.serve.queue.postgres import databases
+
+with warnings.catch_warnings():
+    # The library's part for voice loads a module that Python is to drop.
+    warnings.filterwarnings("ignore", "'audioop'", DeprecationWarning)
+    import discord as discord
 
 
 @pytest.fixture(scope="session")
