@@ -298,12 +298,16 @@ def test_replies_of_one_provider_are_sent_on_to_another():
     assert "by openai_responses" in texts(request)
 
 
-@pytest.mark.parametrize("changed", [{"id": 7}, {"id": None}])
+@pytest.mark.parametrize("changed", [{"id": 7}, {"id": None}, {"finish_reason": 7}])
 def test_what_a_server_reports_oddly_can_be_loaded_again(changed):
     context = chat()
     context.add(user("hi"))
     context.request()
-    context.add(chat_reply().model_dump() | changed)
+    reply = chat_reply().model_dump()
+    (choice,) = reply["choices"]
+    target = choice if "finish_reason" in changed else reply
+    target.update(changed)
+    context.add(reply)
     context.add(user("And?"))
     assert Context.load(context.dump()).request() == context.request()
 

@@ -126,7 +126,7 @@ tools:
 @pytest.mark.parametrize(
     ("cost", "told"),
     [
-        ("max_per_day: 20", "max_per_day $20.00, checked before each call"),
+        ("max_per_day: 20", "cost.max_per_day $20.00, checked before each call"),
         ("max_per_session: 0.01", "cost.max_per_session is $0.01, but one reply of up to"),
     ],
 )

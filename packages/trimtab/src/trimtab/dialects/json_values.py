@@ -16,6 +16,11 @@ def dict_or_none(value: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
+def text_or_none(value: Any) -> str | None:
+    """Return the value if it is a text."""
+    return value if isinstance(value, str) else None
+
+
 def list_or_none(value: Any) -> list[Any] | None:
     """Return the value if it is a JSON array."""
     return cast("list[Any]", value) if isinstance(value, list) else None

@@ -39,6 +39,7 @@ from trimtab.dialects.json_values import (
     collect_extra_keys,
     dict_or_none,
     dicts_in_list,
+    text_or_none,
 )
 from trimtab.dialects.provider_safe_values import EMPTY_MESSAGE_TEXT, SYSTEM_MESSAGE_PREFIX
 from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
@@ -137,8 +138,8 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
         counted=None if usage is None else count_request_as_sent(reply_body, usage),
         cache_diagnosis=read_anthropic_cache_diagnosis(reply_body),
         server_edits=read_anthropic_edits(reply_body),
-        stop=reply_body.get("stop_reason"),
-        id=reply_body.get("id"),
+        stop=text_or_none(reply_body.get("stop_reason")),
+        id=text_or_none(reply_body.get("id")),
         # A long turn of tools that the provider runs itself.
         paused=reply_body.get("stop_reason") == "pause_turn",
     )

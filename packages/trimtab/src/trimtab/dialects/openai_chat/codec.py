@@ -14,6 +14,7 @@ from trimtab.dialects.json_values import (
     dicts_in_list,
     int_or_zero,
     list_or_none,
+    text_or_none,
 )
 from trimtab.dialects.openai_cache_breakpoints import (
     accepts_cache_breakpoints,
@@ -230,8 +231,8 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
     return ModelReply(
         message=parse_message({"role": "assistant", **reply_message}),
         usage=None if usage is None else parse_chat_usage(usage),
-        stop=choices[0].get("finish_reason"),
-        id=reply_body.get("id"),
+        stop=text_or_none(choices[0].get("finish_reason")),
+        id=text_or_none(reply_body.get("id")),
     )
 
 

@@ -13,6 +13,7 @@ from trimtab.dialects.json_values import (
     dict_or_none,
     dicts_in_list,
     list_or_none,
+    text_or_none,
 )
 from trimtab.dialects.openai_cache_breakpoints import (
     accepts_cache_breakpoints,
@@ -183,8 +184,8 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
         counted=None if edits is None else 0,
         cache_diagnosis=read_responses_cache_diagnosis(reply_body),
         server_edits=edits,
-        stop=details.get("reason") or reply_body.get("status"),
-        id=reply_body.get("id"),
+        stop=text_or_none(details.get("reason") or reply_body.get("status")),
+        id=text_or_none(reply_body.get("id")),
     )
 
 
