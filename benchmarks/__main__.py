@@ -45,7 +45,7 @@ START_OPTIONS = {
 """Options with which a program installs nothing."""
 REPORTS = re.compile(r"\bfinish\(|\brun\(__doc__|\"--quick\"")
 """What a program contains that prints a report and takes `--quick`."""
-START_CPU_S, START_S, KILL_S = 0.5, 10.0, 20.0
+START_CPU_S, START_S, KILL_S = 0.5, 5.0, 15.0
 AT_ONCE = 4
 TRACEBACK = "Traceback (most recent call last)"
 

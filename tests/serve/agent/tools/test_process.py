@@ -101,8 +101,10 @@ async def test_an_orphan_that_holds_the_pipe_does_not_hold_the_call(tmp_path):
 
 async def test_one_that_got_away_is_not_waited_for_even_if_it_prints_on(tmp_path):
     file = tmp_path / "pid"
+    # Slow enough that the shell ends before too much was printed, also on a busy machine.
     flood = (
-        "import os\nopen('pid', 'w').write(str(os.getpid()))\nwhile True: os.write(1, b'x' * 1000)"
+        "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n"
+        "while True: os.write(1, b'x' * 1000), time.sleep(0.01)"
     )
     python = f"{shlex.quote(sys.executable)} -c {shlex.quote(flood)}"
     ran = await run(f"setsid {python} & until test -s pid; do :; done; echo done", tmp_path)
