@@ -380,6 +380,9 @@ async def test_after_a_restart_a_turn_without_the_functions_of_its_tools_is_refu
     with pytest.raises(ValueError, match=r"tools without a function: balance.*pass the functions"):
         await run_turn(again, claude("Yes."), message=say("And now?"))
     assert await memory.position(session.id) == position, "nothing was added"
+    await again.configure(goal="cost")
+    with pytest.raises(ValueError, match="tools without a function: balance"):
+        await run_turn(again, claude("Yes."), message=say("And now?"))
     finished = await run_turn(again, claude("Yes."), [], message=say("And now?"))
     assert finished.text == "Yes."
     assert again.window.settings.tools == ()

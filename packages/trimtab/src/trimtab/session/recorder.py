@@ -65,9 +65,9 @@ class SessionRecorder:
         return self.session._tools
 
     @property
-    def has_tools_of_earlier_opening(self) -> bool:
-        """Whether the session's tools were set before it was read from the store."""
-        return self.session.window.settings_seq <= self.session._loaded_seq
+    def was_read(self) -> bool:
+        """Whether the session was read from the store. Otherwise its object began the log."""
+        return self.session._was_read
 
     def keep_tools(self, tools: Mapping[str, Any]) -> None:
         """Keep the functions of the session's tools for the next turn."""

@@ -178,8 +178,8 @@ class Session(Generic[DialectT_co]):
         self._background: set[asyncio.Task[object]] = set()
         self._tools: Mapping[str, Any] = {}
         """The tools of the last turn, with their functions."""
-        self._loaded_seq = 0
-        """The position at which it was read from the store; 0 if this object began the log."""
+        self._was_read = False
+        """Whether it was read from the store. Otherwise this object began the log."""
         self._is_closed = False
         self._pid = os.getpid()
         self._awaited_calls = AwaitedCalls()
@@ -299,7 +299,7 @@ class Session(Generic[DialectT_co]):
     async def _load(cls, store: Store, session_id: str, **load_kwargs: Any) -> Session:
         """Open a session. Its caller may lack a function that its log was written with."""
         session = cls(store, session_id, await load_context(store, session_id, **load_kwargs))
-        session._loaded_seq = session.window.seq
+        session._was_read = True
         if session._last_event is None:
             await session.refresh()
         return session

@@ -178,7 +178,7 @@ async def run_turn(
     functions = {**tools_of_turn, **(recorder.tools if session_tools is None else session_tools)}
     if (
         session_tools is None
-        and recorder.has_tools_of_earlier_opening
+        and recorder.was_read
         and (missing := find_tools_without_function(session, functions))
     ):
         raise ValueError(
