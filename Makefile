@@ -7,7 +7,7 @@ INSTALL ?= $(PYTHON) -m pip install
 # Plain processes, divided by folder.
 TESTS = PYTHON=$(PYTHON) .ci/tests
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
-CORE = tests/adversary tests/laws tests/context tests/dialects tests/engine tests/models
+CORE = tests/provider_rules tests/laws tests/context tests/dialects tests/engine tests/models
 
 .PHONY: first install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \

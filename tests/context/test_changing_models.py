@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.adversary.texts import png
+from tests.pictures import PNG_TEXT
 from trimtab import Context, check
 from trimtab.models.families import detect_model_family
 
@@ -13,7 +13,7 @@ BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
 THOUGHT = {"type": "thinking", "thinking": "Look first.", "signature": "c2ln"}
 CALL = {"type": "tool_use", "id": "a", "name": "read", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "three files"}
-SOURCE = {"type": "base64", "media_type": "image/png", "data": png(3, 2)}
+SOURCE = {"type": "base64", "media_type": "image/png", "data": PNG_TEXT}
 PICTURE = {"type": "image", "source": SOURCE}
 
 

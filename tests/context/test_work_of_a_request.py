@@ -56,6 +56,12 @@ def loop(context: Context, start: int, rounds: int) -> None:
 def count_work(converse: Converse, context: Context, start: int) -> tuple[int, int, int]:
     """Return the texts measured, their characters, and the functions called, in 20 turns."""
     MEASURED.clear()
+    calls = count_calls(lambda: converse(context, start, 20))
+    return len(MEASURED), sum(MEASURED), calls
+
+
+def count_calls(operation: Callable[[], object]) -> int:
+    """Count the Python functions that are called."""
     calls = 0
 
     def count_call(_frame: object, event: str, _argument: object) -> None:
@@ -64,10 +70,10 @@ def count_work(converse: Converse, context: Context, start: int) -> tuple[int, i
 
     sys.setprofile(count_call)
     try:
-        converse(context, start, 20)
+        operation()
     finally:
         sys.setprofile(None)
-    return len(MEASURED), sum(MEASURED), calls
+    return calls
 
 
 @pytest.mark.parametrize(
@@ -93,3 +99,36 @@ def test_a_request_measures_a_long_message_once_at_most() -> None:
     MEASURED.clear()
     context.request()
     assert sum(MEASURED) < len(text)
+
+
+def _add_one(context: Context, _handles: list[str]) -> None:
+    context.add({"role": "user", "content": "One more."})
+    context.request()
+
+
+@pytest.mark.parametrize(
+    ("operation", "most"),
+    [
+        pytest.param(lambda c, h: c.erase(f"{h[0]}-{h[len(h) // 2 - 1]}"), 2.5, id="erase half"),
+        pytest.param(lambda c, h: c.rewind(h[len(h) // 2]), 2.5, id="rewind to the middle"),
+        pytest.param(lambda c, _: Context.load(c.dump()), 2.5, id="load"),
+        pytest.param(lambda c, _: c.fork(), 2.5, id="fork"),
+        pytest.param(lambda c, _: c.report(), 2.5, id="report"),
+        pytest.param(_add_one, 1.5, id="add one and request"),
+    ],
+)
+def test_work_grows_no_faster_than_the_conversation(
+    operation: Callable[[Context, list[str]], object], most: float
+) -> None:
+    """What is done to all of a conversation takes twice the work for twice as many messages."""
+    work: list[int] = []
+    for messages in (32, 64):
+        context = Context("gpt-4o", clock=lambda: 0.0)
+        roles = ("user", "assistant")
+        handles = [
+            context.add({"role": roles[number % 2], "content": f"Message {number}."})
+            for number in range(messages)
+        ]
+        _add_one(context, handles)
+        work.append(count_calls(lambda c=context, h=handles: operation(c, h)))
+    assert work[1] <= most * work[0]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
+
+import pytest
 
 from tests.laws.lives import law
 from tests.laws.picture import outlook
-from tests.strategies.life import Hooks, Life
-from tests.strategies.logs import Step, Story, stories
+from tests.strategies.life import Hooks, Life, live
+from tests.strategies.logs import Loop, Say, Setup, Step, Story, Touch, Words, stories
 from trimtab import Context
 from trimtab.engine.log.event import Edit, Event, Settings
 from trimtab.engine.policy.presets import POLICY_NAMES
@@ -90,7 +93,21 @@ def decided(context: Context) -> list[Edit] | str:
         return str(error)
 
 
-@law(stories)
-def test_snapshot_and_tail_give_what_the_whole_log_gives(story: Story) -> Hooks:
+def follow(story: Story) -> Hooks:
     forgetful = Forgetful(story.seed)
     return Hooks(begun=forgetful.begun, stepped=forgetful.stepped)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_snapshot_knows_nothing_of_a_tool_search_that_retention_erased(seed: int):
+    long = Words(unit="word ", size=6_000)
+    steps = (Loop(rounds=6, width=3, words=long, loads=True), Touch(what="retain", which=39))
+    setup = Setup(policy="full", dialect="openai_responses", model="gpt-5", window=2_000)
+    setup = replace(setup, output=1_000, context={"tool_result_keep_first": 1})
+    story = Story(setup=setup, steps=(*steps, Say(words=long)), seed=seed)
+    live(story, follow(story))
+
+
+@law(stories)
+def test_snapshot_and_tail_give_what_the_whole_log_gives(story: Story) -> Hooks:
+    return follow(story)

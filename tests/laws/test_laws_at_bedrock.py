@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.adversary.check_converse import check
 from tests.laws.converse import (
     StrictBedrock,
     said_at_converse,
@@ -20,6 +19,7 @@ from tests.laws.lives import law
 from tests.laws.oracle import Told, tell
 from tests.laws.test_law_2_pairs import erased
 from tests.laws.wires import Piece
+from tests.provider_rules.converse import check
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import BEDROCK_MODELS, Story, bedrock_stories
 from trimtab.engine.tokens.counter import measure_request_head

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.adversary.check_converse import check
 from tests.pictures import PDF_TEXT, PNG_TEXT
+from tests.provider_rules.converse import check
 from tests.providers.clouds import HAIKU, NOVA, make, request_of
 from tests.simulators.clouds.local_server import serve_simulated_clouds
 from trimtab import Context

@@ -616,6 +616,8 @@ def _has_media(message: Message) -> bool:
 def reply(message: Message, name: str, number: int, usage: int | None) -> dict[str, Any]:
     """A whole answer as the provider's API gives it."""
     items = get_dialect(name).serialize_history([message])
+    if name == "openai_chat" and items[0].get("content") == []:
+        items[0]["content"] = None
     calls = bool(message.calls)
     match name:
         case "anthropic":

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.exact_tokenizers import available
 from benchmarks.text_writers import writers
-from tests.adversary.sizes import ALPHABETS, BYTES, Alphabet
+from tests.engine.tokens.alphabets import ALPHABETS, BYTES, Alphabet
 from trimtab.engine.tokens.counter import (
     compute_input_upper_bound,
     make_piecewise_counter,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.adversary import check_anthropic, check_openai_chat, check_openai_responses
-from tests.adversary.speech import made_with
+from tests.provider_rules import anthropic, openai_chat, openai_responses
 from trimtab import check
-from trimtab.testing.server import anthropic_rules, openai_chat_rules, openai_responses
+from trimtab.testing.server import anthropic_rules, openai_chat_rules
+from trimtab.testing.server import openai_responses as simulated_responses
 from trimtab.testing.server.openai_responses import StoredResponses
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.responses import ProviderRefusal
@@ -62,6 +62,14 @@ Wire = dict[str, Any]
 JUDGES = ("check", "simulator", "documents")
 
 
+def made_with(reply: Wire) -> dict[str, str]:
+    """By the id of an item of a Responses reply: the reasoning item that it was made with."""
+    items: list[Wire] = reply.get("output") or []
+    reasoning = [str(item["id"]) for item in items if item["type"] == "reasoning"]
+    others = [str(item["id"]) for item in items if item["type"] != "reasoning"]
+    return {other: reasoning[0] for other in others if reasoning}
+
+
 @dataclass(slots=True)
 class Court:
     """What the judges know of one conversation besides its requests."""
@@ -102,22 +110,22 @@ class Court:
                 )
             else:
                 whole = self.kept.expand_request(request)
-                openai_responses.validate_responses_request(request, whole, self.kept, options)
+                simulated_responses.validate_responses_request(request, whole, self.kept, options)
         except ProviderRefusal as refused:
             return [str(refused)]
         return []
 
     def _documents(self, request: Wire, to: Target) -> list[str]:
         if to.dialect == "anthropic":
-            found = list(check_anthropic.check(request))
+            found = list(anthropic.check(request))
         elif to.dialect == "openai_chat":
-            found = list(check_openai_chat.check(request))
+            found = list(openai_chat.check(request))
             if self._template(to):
-                found += check_openai_chat.check_template(request)
+                found += openai_chat.check_template(request)
         else:
             reasons = to.thinks
             belongs: Mapping[str, str] = self.belongs
-            found = list(check_openai_responses.check(request, reasons=reasons, belongs=belongs))
+            found = list(openai_responses.check(request, reasons=reasons, belongs=belongs))
         return [f"{broken.rule}: {broken.detail}" for broken in found]
 
 

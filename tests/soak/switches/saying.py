@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from tests.adversary.texts import png
+from tests.pictures import PNG_TEXT
 from tests.soak.switches.judging import Target
 from trimtab.testing.signatures import sign_thinking
 
@@ -61,7 +61,7 @@ def _text(dialect: str, text: str) -> Wire:
 
 
 def _picture(dialect: str) -> Wire:
-    data = png(3, 2)
+    data = PNG_TEXT
     url = f"data:image/png;base64,{data}"
     if dialect == "openai_chat":
         return {"type": "image_url", "image_url": {"url": url}}

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.adversary.texts import png
+from tests.pictures import PNG_TEXT
 from tests.soak.switches.judging import Target
 
 Wire = dict[str, Any]
@@ -41,7 +41,7 @@ def _system_message(request: Wire, to: Target) -> bool:
 
 def _error_with_a_picture(request: Wire, _: Target) -> bool:
     for block in _blocks(request, "tool_result"):
-        source = {"type": "base64", "media_type": "image/png", "data": png(3, 2)}
+        source = {"type": "base64", "media_type": "image/png", "data": PNG_TEXT}
         block |= {"is_error": True, "content": [{"type": "image", "source": source}]}
         return True
     return False

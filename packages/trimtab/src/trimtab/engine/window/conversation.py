@@ -513,9 +513,12 @@ class Conversation:
                 self.edit_part(seq, edit, edit.part)
         first = {group.first: group for group in self.groups}
         callers = dict(state["loads"])
+        loading = {group.index for groups in self.loading_groups.values() for group in groups}
         for group in self.groups:
-            # A tool may have been loaded again since, by a group that was hidden at that time.
-            group.calling_groups = [first[seq].index for seq in callers.get(group.first, ())]
+            # A tool may have been loaded again since, by a group that was hidden at that time. What
+            # loaded it may have been erased since.
+            seqs = callers.get(group.first, ()) if group.index in loading else ()
+            group.calling_groups = [first[seq].index for seq in seqs]
         self.called_tools.update(state["called"])
         messages, start, end = state["dropped"]
         self.dropped_groups = DroppedGroups(messages, start, end)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.adversary.findings import Broken
+from tests.provider_rules.rules import Broken
 
 Block = Mapping[str, Any]
 Turn = tuple[str, list[Block]]
@@ -20,7 +20,7 @@ THOUGHTS = ("thinking", "redacted_thinking")
 IN_RESULTS = ("text", "image", "document", "search_result", "tool_reference")
 BLOCKS = (
     *("text", "image", "document", "tool_use", "tool_result", *THOUGHTS),
-    *("server_tool_use", "web_search_tool_result", "search_result"),
+    *("server_tool_use", "web_search_tool_result", "tool_search_tool_result", "search_result"),
 )
 NO_SYSTEM_MESSAGES = re.compile(
     r"claude-(3|sonnet-4|haiku-4|opus-4-[0-7]|opus-4$)|.*(@|anthropic\.)"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.adversary import check_openai_chat, check_openai_responses
-from tests.adversary.rules import rules_of
-from tests.adversary.texts import png
 from tests.dialects.sdk_types import messages_of
+from tests.pictures import PNG_TEXT
+from tests.provider_rules import openai_chat, openai_responses
+from tests.provider_rules.rules import rules_of
 
 Wire = dict[str, Any]
 
-URL = f"data:image/png;base64,{png(1, 1)}"
+URL = f"data:image/png;base64,{PNG_TEXT}"
 
 
 def _function(name: str) -> Wire:
@@ -140,12 +140,12 @@ RESPONSES: dict[str, Callable[[Wire], object]] = {
 
 def found_in_responses(request: Wire) -> set[str]:
     reasons = request["model"] == "gpt-5"
-    check = check_openai_responses.check(request, reasons=reasons, belongs=BELONGS)
+    check = openai_responses.check(request, reasons=reasons, belongs=BELONGS)
     return {broken.rule for broken in check}
 
 
 def found_in_chat(request: Wire) -> set[str]:
-    both = (check_openai_chat.check(request), check_openai_chat.check_template(request))
+    both = (openai_chat.check(request), openai_chat.check_template(request))
     return {broken.rule for found in both for broken in found}
 
 
@@ -171,9 +171,9 @@ def test_what_breaks_a_rule_of_responses_is_named(rule):
 
 def test_every_rule_has_an_example():
     known = {*CHAT, *TEMPLATE}
-    for rule in rules_of(check_openai_chat):
+    for rule in rules_of(openai_chat):
         assert any(each.startswith(rule) for each in known), rule
-    assert set(rules_of(check_openai_responses)) == set(RESPONSES)
+    assert set(rules_of(openai_responses)) == set(RESPONSES)
 
 
 @pytest.mark.slow

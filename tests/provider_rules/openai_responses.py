@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.adversary.findings import Broken
+from tests.provider_rules.rules import Broken
 
 Item = Mapping[str, Any]
 
@@ -117,7 +117,8 @@ def _reasoning(
             continue
         if not reasons:
             yield Broken("reasoning goes to models that reason", str(item.get("id")))
-        is_led_to = _kind(following) in ("function_call", "reasoning")
+        # A search or another tool that the provider runs itself is a call as well.
+        is_led_to = _kind(following) == "reasoning" or _kind(following).endswith("_call")
         if not is_led_to and not (
             _kind(following) == "message" and following["role"] == "assistant"
         ):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.adversary import check_converse
-from tests.adversary.check_converse import check
-from tests.adversary.rules import rules_of
+from tests.provider_rules import converse
+from tests.provider_rules.converse import check
+from tests.provider_rules.rules import rules_of
 
 Wire = dict[str, Any]
 
@@ -167,4 +167,4 @@ def test_an_empty_list_of_tools_is_named():
 
 
 def test_every_rule_has_an_example():
-    assert set(rules_of(check_converse)) == {*BREAKS, *NOVA_BREAKS, *LLAMA_BREAKS, EMPTY_TOOLS}
+    assert set(rules_of(converse)) == {*BREAKS, *NOVA_BREAKS, *LLAMA_BREAKS, EMPTY_TOOLS}

@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.adversary import check_anthropic
-from tests.adversary.check_anthropic import check
-from tests.adversary.rules import rules_of
-from tests.adversary.speech import anthropic_picture
-from tests.adversary.texts import png
 from tests.dialects.sdk_types import messages_of
+from tests.pictures import PNG_TEXT
+from tests.provider_rules import anthropic
+from tests.provider_rules.anthropic import check
+from tests.provider_rules.rules import rules_of
 
 Wire = dict[str, Any]
 
 MARK = {"type": "ephemeral"}
+PICTURE: Wire = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": PNG_TEXT},
+}
 THOUGHT: Wire = {"type": "thinking", "thinking": "Look first.", "signature": "abc="}
 CALLS: list[Wire] = [
     {"type": "tool_use", "id": "a", "name": "read_file", "input": {"path": "x"}},
@@ -28,10 +31,9 @@ RESULTS: list[Wire] = [
     {
         "type": "tool_result",
         "tool_use_id": "b",
-        "content": [{"type": "text", "text": "two"}, anthropic_picture(png(1, 1))],
+        "content": [{"type": "text", "text": "two"}, PICTURE],
     },
 ]
-PICTURE = anthropic_picture(png(1, 1))
 
 
 def good() -> Wire:
@@ -164,7 +166,7 @@ def test_what_breaks_a_rule_is_named(rule):
 
 
 def test_every_rule_has_an_example():
-    assert set(rules_of(check_anthropic)) == set(BREAKS)
+    assert set(rules_of(anthropic)) == set(BREAKS)
 
 
 @pytest.mark.slow

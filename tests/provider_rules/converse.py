@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.adversary.findings import Broken
+from tests.provider_rules.rules import Broken
 
 Wire = Mapping[str, Any]
 
