@@ -7,6 +7,7 @@ from tests.conversations import result as chat_result
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.errors import HistoryNotInMemory
+from trimtab.policies import Budget, Decision, Plan, TextCap, Window
 
 
 def deciding(context: Context, op: str) -> tuple[int, float, Edit]:
@@ -113,3 +114,23 @@ def test_a_message_of_which_only_some_parts_are_seen_says_which():
     assert context.why(f"{handle}.1").state == "truncated"
     context.reveal(f"{handle}.1")
     assert (context.why(handle).state, context.why(handle).parts) == ("shown", {})
+
+
+def test_the_report_lists_truncated_parts_in_their_order_whichever_was_cut_first():
+    def cut_last_part_first(window: Window, budget: Budget) -> Decision:
+        plan = Plan(window, budget)
+        for entry in window.entries.values():
+            for part in reversed(range(len(entry.message.results))):
+                plan.truncate(entry, part, TextCap(amount=50), "large")
+        return plan.to_decision()
+
+    context = Context("claude-sonnet-4-5", policy=cut_last_part_first)
+    context.add(user("Read both."))
+    uses = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in "ab"]
+    context.add({"role": "assistant", "content": uses})
+    results = [
+        {"type": "tool_result", "tool_use_id": name, "content": prose(3_000, name)} for name in "ab"
+    ]
+    handle = context.add({"role": "user", "content": results})
+    context.request()
+    assert context.report().hidden_handles["truncate"] == (f"{handle}.0", f"{handle}.1")

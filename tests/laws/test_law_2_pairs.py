@@ -26,6 +26,9 @@ def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> No
     if told.messages[max(told.messages)].role == "assistant":
         # Whoever asks behind a reply wants it continued, which newer models refuse.
         problems = [problem for problem in problems if "prefill" not in problem]
+    if len(life.context.window.settings.tools) < life.setup.tools:
+        # Whoever takes back a tool that was loaded gets the provider's refusal.
+        problems = [problem for problem in problems if "Tool reference" not in problem]
     if (life.context.options.max_output_tokens or MIN_OUTPUT) < MIN_OUTPUT:
         # Whoever asks for less output than the API allows gets its refusal.
         problems = [problem for problem in problems if "below minimum value" not in problem]

@@ -342,18 +342,20 @@ class Life:
         """What a provider's own tool search leaves in a reply. Chat Completions and Bedrock have
         none."""
         self.count += 1
-        if self.context.window.settings.model in BEDROCK_MODELS:
+        # A search finds what the request defines.
+        names = TOOLS[: self.setup.tools]
+        if not names or self.context.window.settings.model in BEDROCK_MODELS:
             return []
         match self.dialect:
             case "anthropic":
-                found = [{"type": "tool_reference", "tool_name": name} for name in TOOLS]
+                found = [{"type": "tool_reference", "tool_name": name} for name in names]
                 content = {"type": "tool_search_tool_search_result", "tool_references": found}
                 search = f"srvtoolu_{self.count}"
                 done = {"type": "tool_search_tool_result", "tool_use_id": search}
                 ask = {"type": "server_tool_use", "id": search, "name": "tool_search", "input": {}}
                 return [OpaqueBlock(data=ask), OpaqueBlock(data={**done, "content": content})]
             case "openai_responses":
-                tools = [{"type": "function", "name": name, "parameters": {}} for name in TOOLS]
+                tools = [{"type": "function", "name": name, "parameters": {}} for name in names]
                 given = {"call_id": None, "execution": "server", "status": "completed"}
                 ask = {"type": "tool_search_call", "id": f"tsc_{self.count}", "arguments": {}}
                 done = {"type": "tool_search_output", "id": f"tso_{self.count}", "tools": tools}

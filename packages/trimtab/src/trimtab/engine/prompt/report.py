@@ -378,9 +378,9 @@ def _list_hidden_handles(window: Window) -> dict[str, tuple[str, ...]]:
         handles["summarise"] = [window.summary.handle]
     for group in window.visible_groups.values():
         for entry in group.entries():
-            for edit in entry.edits.values():
+            for _, edit in sorted(entry.edits.items()):
                 handles.setdefault(edit.op, []).append(edit.handle)
-    return {kind: tuple(each) for kind, each in handles.items()}
+    return {kind: tuple(names) for kind, names in handles.items()}
 
 
 def _count_difference_sections(
