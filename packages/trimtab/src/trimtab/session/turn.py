@@ -206,7 +206,7 @@ async def run_turn(
         if summariser is not None:
             await configure_policy_for_summariser(session, summariser)
         if answer is not None and hooks.before_request is None:
-            end = End(reason="iterations" if session.window.is_reply_due else "done")
+            end = End(reason="done")
         else:
             end = await turn.run()
     finish_event = TurnFinished(
