@@ -294,6 +294,7 @@ async def begin(case: Case, policy: str, stack: AsyncExitStack) -> Talk:
         model=case.model,
         dialect=cast("DialectName", line.dialect),
         params={"temperature": 0},
+        recall=False,
         system=SYSTEM,
         policy=cast("PolicyName", policy),
         context_window=case.window,

@@ -23,6 +23,7 @@ from trimtab.session.model_summaries import (
     split_result_for_summary,
 )
 from trimtab.session.summariser import Summariser
+from trimtab.session.turn import TurnHooks
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -273,7 +274,8 @@ async def test_a_summariser_for_results_alone_leaves_the_history_to_the_policy(m
     async def later(given):
         handed_over.append(given)
 
-    await act(session, provider, [Hand()], summariser=summariser, schedule_summary=later)
+    hooks = TurnHooks(schedule_summary=later)
+    await act(session, provider, [Hand()], summariser=summariser, hooks=hooks)
     assert handed_over == []
     assert session.options.summaries == "extractive"
     assert session.window.summary is not None

@@ -49,6 +49,7 @@ async def create(store: Store, dialect: str = "anthropic", **own: Any) -> Sessio
         "dialect": dialect,
         "system": "You are careful.",
         "clock": Clock(),
+        "recall": False,  # test_recall_tools.py has what a turn adds if nobody has decided
         **own,
     }
     return await Session.create(store, "s", **options)

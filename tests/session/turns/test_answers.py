@@ -64,6 +64,15 @@ async def test_a_message_that_comes_again_gets_the_answer_that_it_had(memory, di
     assert (again.text, again.calls) == ("Green.", 0)
 
 
+async def test_a_retried_message_is_done_although_another_message_waits(memory):
+    session = await create(memory)
+    provider = ScriptedProvider("anthropic", ["Yes."])
+    await run_turn(session, provider, message=ASK, key="first")
+    await session.add(user("Which one?"))
+    again = await run_turn(session, provider, message=ASK, key="first")
+    assert (again.text, again.reason, again.calls) == ("Yes.", "done", 0)
+
+
 async def test_each_of_several_callers_at_once_gets_the_reply_to_its_message(memory):
     session = await create(memory)
     provider = ScriptedProvider("anthropic", ["One.", "Two.", "Three.", "Four."])

@@ -6,7 +6,7 @@ from tests.session.failing_stores import Wrapped
 from tests.session.turns.sessions import Hand, act, create, found, log, reopened, say, texts
 from trimtab.engine.log.event import CallOutcome, Event, MessageAdded, ModelCall, TurnProgressRecord
 from trimtab.session.recorder import SessionRecorder
-from trimtab.session.turn import run_turn
+from trimtab.session.turn import TurnHooks, run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +63,9 @@ async def test_with_a_step_between_requests_the_end_is_recorded_behind_it(memory
     async def between():
         return True
 
-    await act(session, ScriptedProvider("anthropic", ["Done."]), before_request=between)
+    await act(
+        session, ScriptedProvider("anthropic", ["Done."]), hooks=TurnHooks(before_request=between)
+    )
     assert store.appends[-2:] == [["outcome", "assistant"], ["ended"]]
 
 

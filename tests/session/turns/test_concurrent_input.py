@@ -15,7 +15,8 @@ from tests.session.turns.sessions import (
     texts,
     valid,
 )
-from trimtab.session.turn import WROTE_DURING_REPLY_NOTE, run_turn
+from trimtab.session.model_call import WROTE_DURING_REPLY_NOTE
+from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio

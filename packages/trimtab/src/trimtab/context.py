@@ -441,7 +441,7 @@ class Context(Generic[DialectT_co]):
         max_input_tokens: int | None = None,
         max_output_tokens: int | None = None,
         params: Mapping[str, Any] | None = None,
-        recall: bool | str = False,
+        recall: bool | str | None = None,
         model_info: ModelInfoValues | str | None = None,
         cache: CacheMarks | None = None,
         tokenizer: Tokenizer | None = None,
@@ -465,6 +465,7 @@ class Context(Generic[DialectT_co]):
             max_output_tokens: Tokens of output to request and to reserve.
             params: Further request parameters. They are passed on unchanged.
             recall: Whether to add tools that look up hidden content; a text if you have your own.
+                None leaves it to `run_turn`.
             model_info: Values for the model's catalog entry, or the name of a model in the catalog.
             cache: The cache marks to send: for `5m` or `1h`; `off` sends none, `caller` only yours.
             tokenizer: A function that counts the tokens of a text. It replaces the estimate.

@@ -286,7 +286,7 @@ def _check_function(name: str, value: Any, *, expected: str) -> None:
 
 
 def _check_recall(name: str, value: Any) -> None:
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return
     right = "True, False or a text with {handle} in it, such as 'recall {handle}'"
     if not isinstance(value, str):
@@ -402,7 +402,7 @@ class _OptionsOfAnyDialect(TypedDict, total=False):
     max_input_tokens: int | None
     max_output_tokens: int | None
     params: Mapping[str, Any] | None
-    recall: bool | str
+    recall: bool | str | None
     model_info: ModelInfoValues | str | None
     cache: CacheMarks | None
     tokenizer: Tokenizer | None
@@ -467,9 +467,10 @@ class Options:
     """Tokens of output to request and to reserve."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further request parameters, passed on unchanged."""
-    recall: bool | str = False
+    recall: bool | str | None = None
     """Whether the model gets tools that look up hidden content. A text with `{handle}`: the caller
-    has such tools, and the text tells the model how to get what a handle names."""
+    has such tools, and the text tells the model how to get what a handle names. None: only if
+    `run_turn` makes the first call under `auto`."""
     model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The user's own values for the model's catalog entry. If a caller gives the name of a catalog
     model, this is `{"base_model": name}`."""

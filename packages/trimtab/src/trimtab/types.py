@@ -44,7 +44,7 @@ from trimtab.session.tools import (
     ToolContent,
     ToolFunction,
 )
-from trimtab.session.turn import BeforeRequest, OnRejection, ScheduleSummary
+from trimtab.session.turn import BeforeRequest, OnRejection, ScheduleSummary, TurnHooks
 from trimtab.shortening import KeptEnd
 
 __all__ = [
@@ -88,6 +88,7 @@ __all__ = [
     "Tokenizer",
     "ToolContent",
     "ToolFunction",
+    "TurnHooks",
     "VisibilityReason",
     "WireObject",
 ]

@@ -159,7 +159,6 @@ class Agent:
         """
         turn_options.setdefault("max_tool_iterations", self.spec.session.max_tool_iterations)
         turn_options.setdefault("summariser", self.summariser)
-        turn_options.setdefault("schedule_summary", self.schedule_summary)
         turn_options["on_event"] = instrument(turn_options.get("on_event"), agent=self.spec.name)
         with self.charge_calls(session):
             return await run_turn(

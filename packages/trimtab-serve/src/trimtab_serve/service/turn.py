@@ -21,6 +21,7 @@ from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
 from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import OnEvent
+from trimtab.session.turn import TurnHooks
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.metrics.recording import observe_answer_delays
 from trimtab_serve.queue.messages import InboundMessage
@@ -166,12 +167,15 @@ class ServedTurn:
                 message,
                 key=None if newest is None else await self._find_log_key(newest),
                 wait=None,  # it has the lease; the epoch stops a turn that has lost it
-                # Messages that arrive while the last reply is written get their own turn.
-                end_with_reply=True,
                 on_event=self._on_turn_event,
-                before_request=self._before_request,
-                on_rejection=self._put_off_newer_half,
                 stop=self._stop,
+                hooks=TurnHooks(
+                    before_request=self._before_request,
+                    on_rejection=self._put_off_newer_half,
+                    schedule_summary=self._agent.schedule_summary,
+                    # Messages that arrive while the last reply is written get their own turn.
+                    end_with_reply=True,
+                ),
             )
         except ProviderError as error:
             if error.failure.kind != "rejected":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from trimtab.engine.policy.budget import bytes_to_tokens
@@ -22,37 +21,23 @@ NEAR_LIMIT_SHARE = 0.8
 log = logging.getLogger("trimtab.turn")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnCallSettings:
-    """How a turn makes its model calls."""
-
-    stream: bool
-    """Whether replies are streamed."""
-    on_event: OnEvent
-    """The function that gets the turn's events."""
-    summariser: Summariser | None = None
-    """Writes a summary if the next call would otherwise use an extract; None for nobody."""
-    ends_turn: bool = False
-    """Whether a reply without tool calls ends the turn in the same append."""
-
-
 async def summarise_then_build_request(
-    session: Session, turn_call_settings: TurnCallSettings, volatile: str | None
+    session: Session,
+    *,
+    stream: bool,
+    volatile: str | None,
+    summariser: Summariser | None,
+    on_event: OnEvent,
 ) -> dict[str, Any]:
     """Build the next request.
 
     If it would contain an extract or cut a result that should be summarised, a model writes the
     summary first.
     """
-    await summarise_oversized_results(
-        session, turn_call_settings.summariser, turn_call_settings.on_event
-    )
-    if turn_call_settings.summariser is not None:
+    await summarise_oversized_results(session, summariser, on_event)
+    if summariser is not None:
         await summarise_session_if_due(
-            session,
-            turn_call_settings.summariser,
-            instead_of_placeholder=True,
-            on_event=turn_call_settings.on_event,
+            session, summariser, instead_of_placeholder=True, on_event=on_event
         )
     before = session.window.bytes
     last = session.window.last_call
@@ -61,7 +46,7 @@ async def summarise_then_build_request(
     ]
     limit = _estimate_bytes_limit(session)
     position = session.window.seq
-    request = await session.request(stream=turn_call_settings.stream, volatile=volatile)
+    request = await session.request(stream=stream, volatile=volatile)
     now = session.window.bytes
     # A result that is cut before it is first sent is no compaction: it never stood there whole.
     before -= sum(size - entry.shown_size(part).bytes for entry, part, size in unsent)
@@ -75,10 +60,10 @@ async def summarise_then_build_request(
         extra={"session": session.id, "messages": messages, "bytes": now, "tokens": tokens},
     )
     for edit in await total_edits_by_kind_since(session, position, "policy"):
-        if turn_call_settings.summariser is not None and edit.op == "summarise":
+        if summariser is not None and edit.op == "summarise":
             _warn_of_placeholder_summary(session, edit)
-        turn_call_settings.on_event(edit)
-    turn_call_settings.on_event(
+        on_event(edit)
+    on_event(
         build_call_started(
             session,
             near_limit=_warn_near_limit(session, last.body.tokens if last is not None else 0),

@@ -32,6 +32,11 @@ class TurnInterruption:
     def __init__(self, stop: asyncio.Event | None) -> None:
         self._stop = stop
 
+    @property
+    def is_requested(self) -> bool:
+        """Whether the turn was asked to stop."""
+        return self._stop is not None and self._stop.is_set()
+
     async def run(self, step: Coroutine[Any, Any, T]) -> T:
         """Return the result of the step; raise `TurnStopped` if it was cut off."""
         if self._stop is None:

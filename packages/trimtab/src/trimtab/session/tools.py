@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -117,8 +117,24 @@ async def set_session_tools(
     options: OptionChanges = {"turn_tools": [tool.definition for tool in turn_tools.values()]}
     if tools is not None:
         options["tools"] = [tool.definition for tool in tools.values()]
-    if tools is not None or turn_tools or session.window.settings.selected:
+    if _begins_with_recall_tools(session, [*(tools or ()), *turn_tools]):
+        options["recall"] = True
+    if len(options) > 1 or turn_tools or session.window.settings.selected:
         await session.configure(**options)
+
+
+def _begins_with_recall_tools(session: Session, new_tool_names: Iterable[str]) -> bool:
+    """Whether the recall tools are to be added: nobody has decided, and no call was made.
+
+    Later they would rewrite the whole prompt cache. The other presets send what their documents
+    say.
+    """
+    settings = session.window.settings
+    if settings.recall is not None or settings.policy != "auto" or session.window.last_call:
+        return False
+    tools = map(parse_tool_definition, settings.tools)
+    tool_names = {*new_tool_names, *(tool.name for tool in tools if tool is not None)}
+    return tool_names.isdisjoint(RECALL_TOOL_NAMES)
 
 
 async def run_open_tool_calls(

@@ -8,53 +8,25 @@ runs again unless it allows that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from trimtab.dialects import get_dialect
-from trimtab.dialects.base import WireObject
-from trimtab.dialects.reply_recording import read_text_or_thinking_delta
-from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message, ToolCall, ToolResult
-from trimtab.engine.log.redaction import Redact, StreamRedactor
-from trimtab.engine.window.window import Window
-from trimtab.errors import CannotFit, CostCeilingReached, ProviderError, ProviderFailureDetails
+from trimtab.errors import CannotFit, CostCeilingReached, ProviderError
 from trimtab.options import explain_unknown_options
-from trimtab.providers.base import STREAM_CUT_SHORT, Provider, require_provider
-from trimtab.providers.error_parser import parse_error_event
-from trimtab.providers.retries import hear_retry_waits
-from trimtab.session.awaited_summaries import TurnCallSettings, summarise_then_build_request
-from trimtab.session.events import (
-    AssistantReplied,
-    ModelCallRetried,
-    TextDelta,
-    TurnEvent,
-    TurnFinished,
-)
+from trimtab.providers.base import Provider, require_provider
+from trimtab.session.events import TurnEvent, TurnFinished
 from trimtab.session.function_tool import to_tool
-from trimtab.session.interruption import (
-    TurnInterruption,
-    TurnStopped,
-    close_stopped_tool_calls,
-    record_partial_reply,
-)
-from trimtab.session.model_call_recovery import ModelCallRecovery
+from trimtab.session.interruption import TurnInterruption, TurnStopped, close_stopped_tool_calls
+from trimtab.session.model_call import ModelCaller, is_last_reply_paused
 from trimtab.session.model_summaries import (
     configure_policy_for_summariser,
     summarise_session_logging_errors,
 )
 from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import TURN_WAIT_S, Session
-from trimtab.session.spending import CallCharge
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import (
     ConfirmRerun,
@@ -64,18 +36,10 @@ from trimtab.session.tools import (
     run_open_tool_calls,
     set_session_tools,
 )
-from trimtab.session.turn_event_builders import (
-    ModelCallMeter,
-    TurnMeter,
-    emit_turn_start_and_failure,
-)
+from trimtab.session.turn_event_builders import TurnMeter, emit_turn_start_and_failure
 
 MAX_TOOL_ITERATIONS = 25
 """How many replies with tool calls one turn may have."""
-
-WROTE_DURING_REPLY_NOTE = "[the newest user message came while you were writing; reply to it now]"
-"""Ends a request whose newest user message was added before the last reply."""
-
 
 BeforeRequest = Callable[[], Awaitable[bool]]
 """Awaited before each request, so that you can add new messages. False ends the turn here. Nothing
@@ -87,6 +51,51 @@ change the session. True makes the request again."""
 
 ScheduleSummary = Callable[[Session], Awaitable[None]]
 """Awaited after a turn whose session needs a summary, if it is made elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnHooks:
+    """What a server does inside a turn that it runs."""
+
+    before_request: BeforeRequest | None = None
+    """Awaited before each request. False ends the turn."""
+    on_rejection: OnRejection | None = None
+    """Awaited if the provider rejects the content of a request, or if it cannot fit. True makes the
+    request again, and without it the turn fails."""
+    schedule_summary: ScheduleSummary | None = None
+    """Awaited after the turn if a summary is needed, instead of writing it in the background."""
+    end_with_reply: bool = False
+    """End the turn in the same append as a reply without tool calls, although there is a
+    `before_request`, which is then not awaited after it. This saves one append."""
+
+
+NO_HOOKS = TurnHooks()
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """The last reply has calls without a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """A message, a result or a paused reply waits for the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The turn is over."""
+
+    reason: Literal["done", "iterations", "stopped", "cost_ceiling"]
+    """As in `TurnFinished`."""
+    cut_off_tools: int = 0
+    """How many tool calls a stop has cut off or not started."""
+    cost_ceiling: str | None = None
+    """The ceiling that was reached."""
+
+
+NextStep = RunTools | CallModel | End
+"""What a turn does next."""
 
 
 def _ignore_event(_: TurnEvent) -> None:
@@ -108,12 +117,9 @@ async def run_turn(
     max_tool_iterations: int = MAX_TOOL_ITERATIONS,
     turn_tools: Iterable[Tool | Callable[..., Any]] = (),
     summariser: Summariser | None = None,
-    before_request: BeforeRequest | None = None,
-    on_rejection: OnRejection | None = None,
-    schedule_summary: ScheduleSummary | None = None,
     stop: asyncio.Event | None = None,
     wait: float | None = TURN_WAIT_S,
-    end_with_reply: bool | None = None,
+    hooks: TurnHooks = NO_HOOKS,
 ) -> TurnFinished:
     """Let the model answer, and run the tools that it calls, until it has finished.
 
@@ -137,17 +143,10 @@ async def run_turn(
         turn_tools: Tools for this turn only.
         summariser: Writes summaries: after the turn in the background, and before a call only if
             there is no other way.
-        before_request: Awaited before each request. False ends the turn.
-        on_rejection: Awaited if the provider rejects the content of a request, or if it cannot fit.
-            True makes the request again, and without it the turn fails.
-        schedule_summary: Awaited after the turn if a summary is needed, instead of writing it in
-            the background.
         stop: An event that stops the turn. The reply so far is kept, and running tools are ended.
         wait: Seconds to wait for another request that has the turn of this session. None takes the
             turn over at once: then its owner can no longer write.
-        end_with_reply: End the turn in the same append as a reply without tool calls, which saves
-            one append. `before_request` is not awaited after it. None does so if there is no
-            `before_request`.
+        hooks: What a server does inside the turn.
 
     Returns:
         The answer as `text` and `message`, what the model calls used and cost, and why the turn
@@ -172,21 +171,29 @@ async def run_turn(
             print(finished.text)
     """
     _check_provider(session, provider)
-    session_tools = None if tools is None else {each.name: each for each in map(to_tool, tools)}
-    tools_of_turn = {each.name: each for each in map(to_tool, turn_tools)}
+    session_tools = None if tools is None else {tool.name: tool for tool in map(to_tool, tools)}
+    tools_of_turn = {tool.name: tool for tool in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
     functions = {**tools_of_turn, **(recorder.tools if session_tools is None else session_tools)}
-    if (
-        session_tools is None
-        and recorder.was_read
-        and (missing := find_tools_without_function(session, functions))
-    ):
-        raise ValueError(
-            f"session {session.id!r} has tools without a function: {', '.join(missing)}; the log "
-            "has their definitions only: pass the functions as tools= after each opening, or "
-            "tools=[] to have none"
-        )
+    if session_tools is None and recorder.was_read:
+        _check_tool_functions(session, functions)
     meter = TurnMeter(on_event)
+    turn = _RunningTurn(
+        caller=ModelCaller(
+            session=session,
+            provider=provider,
+            interruption=TurnInterruption(stop),
+            on_event=meter,
+            summariser=summariser,
+            volatile=volatile,
+            stream=stream,
+            ends_turn=hooks.end_with_reply or hooks.before_request is None,
+        ),
+        functions=functions,
+        confirm_rerun=confirm_rerun,
+        hooks=hooks,
+        max_tool_iterations=max_tool_iterations,
+    )
     async with (
         recorder.hold_turn(wait),
         recorder.turn_lock,
@@ -198,60 +205,103 @@ async def run_turn(
             recorder.keep_tools(session_tools)
         if summariser is not None:
             await configure_policy_for_summariser(session, summariser)
-        calls = rounds = cut_off_tools = 0
-        was_stopped = cut_off = ended_with_reply = False
-        ceiling: str | None = None
-        ends_turn = before_request is None if end_with_reply is None else end_with_reply
-        interruption = TurnInterruption(stop)
-        is_answered = answer is not None and before_request is None
-        while not is_answered and not cut_off and not ended_with_reply:
-            rounds += (
-                1
-                if session.window.conversation.open_calls() or is_last_reply_paused(session.window)
-                else 0
-            )
-            try:
-                await interruption.run(
-                    run_open_tool_calls(session, functions, meter, confirm_rerun)
-                )
-            except TurnStopped:
-                cut_off = True
-                cut_off_tools = await close_stopped_tool_calls(session, meter)
-                break
-            if before_request is not None and (was_stopped := not await before_request()):
-                break
-            if not session.window.is_reply_due or rounds >= max_tool_iterations:
-                break
-            how = TurnCallSettings(
-                stream=stream, summariser=summariser, on_event=meter, ends_turn=ends_turn
-            )
-            try:
-                ended_with_reply = await _request_reply_unless_rejected(
-                    session, provider, how, volatile, interruption, on_rejection=on_rejection
-                )
-            except TurnStopped:
-                cut_off = True
-            except CostCeilingReached as refusal:
-                ceiling = refusal.ceiling
-                break
-            calls += 1
+        if answer is not None and hooks.before_request is None:
+            end = End(reason="done")
+        else:
+            end = await turn.run()
     finish_event = TurnFinished(
-        reason="cost_ceiling"
-        if ceiling is not None
-        else _find_end_reason(session.window, stopped=was_stopped, cut_off=cut_off),
-        calls=calls,
+        reason=end.reason,
+        calls=turn.calls,
         message=meter.message or answer,
         usage=meter.usage,
         cost=meter.cost,
-        cost_ceiling=ceiling,
-        cut_off_tools=cut_off_tools,
+        cost_ceiling=end.cost_ceiling,
+        cut_off_tools=end.cut_off_tools,
     )
     on_event(finish_event)
     if summariser is not None:
         await _summarise_after_turn(
-            session, summariser, on_event, schedule_summary, releases=wait is not None
+            session, summariser, on_event, hooks.schedule_summary, releases=wait is not None
         )
     return finish_event
+
+
+@dataclass(slots=True, kw_only=True)
+class _RunningTurn:
+    """The steps of one turn."""
+
+    caller: ModelCaller
+    functions: Mapping[str, Tool]
+    confirm_rerun: ConfirmRerun | None
+    hooks: TurnHooks
+    max_tool_iterations: int
+    calls: int = 0
+    """Model calls so far."""
+    iterations: int = 0
+    """Replies so far that called tools or were paused."""
+
+    async def run(self) -> End:
+        """Take one step after the other until the turn ends."""
+        self._count_iteration()
+        step = await self._find_next_step()
+        while True:
+            match step:
+                case RunTools():
+                    step = await self._run_tools()
+                case CallModel():
+                    step = await self._call_model()
+                case End():
+                    return step
+
+    async def _find_next_step(self) -> NextStep:
+        session = self.caller.session
+        if session.window.conversation.open_calls():
+            return RunTools()
+        if self.caller.interruption.is_requested:
+            return End(reason="stopped")
+        before_request = self.hooks.before_request
+        may_request = before_request is None or await before_request()
+        if not session.window.is_reply_due:
+            return End(reason="done")
+        if not may_request:
+            return End(reason="stopped")
+        if self.iterations >= self.max_tool_iterations:
+            return End(reason="iterations")
+        return CallModel()
+
+    async def _run_tools(self) -> NextStep:
+        session = self.caller.session
+        on_event = self.caller.on_event
+        try:
+            await self.caller.interruption.run(
+                run_open_tool_calls(session, self.functions, on_event, self.confirm_rerun)
+            )
+        except TurnStopped:
+            cut_off_tools = await close_stopped_tool_calls(session, on_event)
+            return End(reason="stopped", cut_off_tools=cut_off_tools)
+        return await self._find_next_step()
+
+    async def _call_model(self) -> NextStep:
+        on_rejection = self.hooks.on_rejection
+        try:
+            has_ended = await self.caller.request_reply()
+        except CostCeilingReached as refusal:
+            return End(reason="cost_ceiling", cost_ceiling=refusal.ceiling)
+        except TurnStopped:
+            self.calls += 1
+            return End(reason="stopped")
+        except (ProviderError, CannotFit) as error:
+            if on_rejection is None or not _is_rejection(error) or not await on_rejection(error):
+                raise
+            has_ended = False
+        self.calls += 1
+        self._count_iteration()
+        return End(reason="done") if has_ended else await self._find_next_step()
+
+    def _count_iteration(self) -> None:
+        window = self.caller.session.window
+        if window.conversation.open_calls() or is_last_reply_paused(window):
+            self.iterations += 1
 
 
 def _is_rejection(error: ProviderError | CannotFit) -> bool:
@@ -271,6 +321,17 @@ def _check_provider(session: Session, provider: Provider) -> None:
         )
 
 
+def _check_tool_functions(session: Session, functions: Mapping[str, Tool]) -> None:
+    """Raise if the model could call a tool that nobody can run."""
+    missing_names = find_tools_without_function(session, functions)
+    if missing_names:
+        raise ValueError(
+            f"session {session.id!r} has tools without a function: {', '.join(missing_names)}; the "
+            "log has their definitions only: pass the functions as tools= after each opening, or "
+            "tools=[] to have none"
+        )
+
+
 async def _find_answer(session: Session, position: int) -> Message | None:
     """Return the finished reply to a message in the log; None if it has none."""
     answer: Message | None = None
@@ -286,16 +347,6 @@ async def _find_answer(session: Session, position: int) -> Message | None:
     if answer is None or any(isinstance(part, ToolCall) for part in answer.parts):
         return None
     return answer
-
-
-def _find_end_reason(
-    window: Window, *, stopped: bool, cut_off: bool
-) -> Literal["done", "stopped", "iterations"]:
-    if cut_off:
-        return "stopped"
-    if not window.is_reply_due:
-        return "done"
-    return "stopped" if stopped else "iterations"
 
 
 @asynccontextmanager
@@ -345,192 +396,3 @@ async def _summarise_after_turn(
         SessionRecorder(session).run_in_background(summarise())
     elif not summariser.only_results and await session.pending_summary() is not None:
         await schedule_summary(session)
-
-
-def _is_last(window: Window, reply: MessageAdded) -> bool:
-    """Whether nothing is due after a reply that the window does not have yet."""
-    return (
-        not reply.paused
-        and not any(isinstance(part, ToolCall) for part in reply.message.parts)
-        and not is_last_reply_paused(window)
-        and not window.user_wrote_since_call
-    )
-
-
-def is_last_reply_paused(window: Window) -> bool:
-    """Whether the provider will continue the last reply when it is sent back."""
-    return bool(window.conversation.rounds) and window.conversation.rounds[-1].paused
-
-
-def user_wrote_during_reply(window: Window) -> bool:
-    """Whether the newest user message was added while the model was writing its last reply."""
-    ends_with_reply = (
-        bool(window.conversation.rounds)
-        and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
-    )
-    return ends_with_reply and window.user_wrote_since_call
-
-
-async def _request_reply_unless_rejected(*arguments: Any, on_rejection: OnRejection | None) -> bool:
-    """Return whether the turn was ended with a reply. It was not if the request is made again."""
-    try:
-        return await _request_reply(*arguments)
-    except (ProviderError, CannotFit) as error:
-        if on_rejection is None or not _is_rejection(error) or not await on_rejection(error):
-            raise
-        return False
-
-
-async def _request_reply(
-    session: Session,
-    provider: Provider,
-    call_options: TurnCallSettings,
-    volatile: str | None,
-    interruption: TurnInterruption,
-) -> bool:
-    """Get one reply of the model and record it; recover from failures if possible.
-
-    Returns whether the turn was ended with it. Raises `TurnStopped` if the turn was stopped; the
-    text so far is then recorded.
-    """
-    recovery = ModelCallRecovery(unstreamed=not call_options.stream)
-    tell = call_options.on_event
-    if is_last_reply_paused(session.window):
-        volatile = None  # what goes on with its own last word must end with it
-    elif user_wrote_during_reply(session.window):
-        volatile = (
-            f"{volatile}\n\n{WROTE_DURING_REPLY_NOTE}" if volatile else WROTE_DURING_REPLY_NOTE
-        )
-    may_end = call_options.ends_turn
-
-    def ends_turn(added: MessageAdded) -> bool:
-        return may_end and _is_last(session.window, added)
-
-    while True:
-        call_options = replace(call_options, stream=not recovery.unstreamed)
-        request = await interruption.run(
-            summarise_then_build_request(session, call_options, volatile)
-        )
-        clock = ModelCallMeter(session)
-        partial: list[str] = []
-        try:
-            async with CallCharge(session.window, streamed=call_options.stream) as charge:
-                reply = await interruption.run(
-                    _send_request(
-                        provider,
-                        request,
-                        tell,
-                        recovery,
-                        partial=partial,
-                        charge=charge,
-                        redact=session.options.redact,
-                    )
-                )
-            failure = recovery.find_failure(session, reply)
-        except ProviderError as error:
-            reply = None
-            failure = error.failure
-        except CostCeilingReached as refusal:
-            clock.stop()
-            await SessionRecorder(session).record_call_over_ceiling(refusal.ceiling)
-            tell(clock.build_finished_event("cost_ceiling"))
-            raise
-        except TurnStopped:
-            clock.stop()
-            await record_partial_reply(session, "".join(partial), tell)
-            tell(clock.build_finished_event("stopped"))
-            raise
-        clock.stop()
-        if reply is not None and failure is None:
-            is_end = await SessionRecorder(session).add_reply(reply, ends_turn=ends_turn)
-            tell(clock.build_finished_event())
-            entry = session.window.conversation.rounds[-1].entries[0]
-            tell(
-                AssistantReplied(message=entry.message, usage=session.window.accounting.last_usage)
-            )
-            return is_end
-        assert failure is not None  # noqa: S101 - there is one or the other
-        tell(clock.build_finished_event(failure.kind))
-        await recovery.recover_from(session, failure)
-        for pending_event in recovery.pending_events:
-            tell(pending_event)
-        recovery.pending_events.clear()
-
-
-class _RedactedDeltas:
-    """Emits the pieces of a reply as they arrive, redacted."""
-
-    def __init__(self, on_event: OnEvent, redact: Redact | None) -> None:
-        self._on_event = on_event
-        self._redact = redact
-        self._redactors: dict[str, StreamRedactor] = {}
-
-    def feed(self, kind: str, text: str) -> None:
-        if self._redact is not None:
-            self._redactors.setdefault(kind, StreamRedactor(self._redact))
-            text = self._redactors[kind].feed(text)
-        if text:
-            self._on_event(TextDelta(kind=kind, text=text))
-
-    def finish(self) -> None:
-        for kind, redactor in self._redactors.items():
-            if text := redactor.finish():
-                self._on_event(TextDelta(kind=kind, text=text))
-
-
-async def _send_request(
-    provider: Provider,
-    request: Mapping[str, Any],
-    on_event: OnEvent,
-    recovery: ModelCallRecovery,
-    *,
-    partial: list[str],
-    charge: CallCharge,
-    redact: Redact | None,
-) -> WireObject:
-    """Return the whole reply and emit its pieces as they arrive, redacted. Its text is added to
-    `partial` as it came."""
-    deltas = _RedactedDeltas(on_event, redact)
-    dialect = get_dialect(provider.dialect)
-    gathering = dialect.create_reply_accumulator()
-    recovery.reply_started = False
-    reply: WireObject | None = None
-
-    def tell_retry(failure: ProviderFailureDetails, wait_s: float) -> None:
-        on_event(ModelCallRetried(kind=failure.kind, reason=failure.message, wait_s=wait_s))
-
-    with hear_retry_waits(tell_retry):
-        async with _closing_stream(provider.send(request)) as events:
-            async for event in events:
-                if not request.get("stream"):
-                    reply = event
-                    break
-                if (failure := parse_error_event(event)) is not None:
-                    raise ProviderError(failure)
-                recovery.reply_started = True
-                gathering.feed(event)
-                piece = read_text_or_thinking_delta(event)
-                charge.count_received(event if piece is None else piece[1])
-                if piece is not None:
-                    deltas.feed(*piece)
-                    if piece[0] == "text":
-                        partial.append(piece[1])
-    deltas.finish()
-    reply = gathering.reply_body() if reply is None else reply
-    if reply is None:
-        raise ProviderError(STREAM_CUT_SHORT)
-    if charge.is_charged:
-        charge.record_usage(dialect.parse_reply(reply).usage)
-    return reply
-
-
-@asynccontextmanager
-async def _closing_stream(
-    events: AsyncIterator[WireObject],
-) -> AsyncGenerator[AsyncIterator[WireObject]]:
-    """Yield the events, and close their source at the end in any case."""
-    try:
-        yield events
-    finally:
-        if hasattr(events, "aclose"):
-            await cast("Any", events).aclose()

@@ -98,9 +98,10 @@ class Settings:
     """The model's catalog entry as it was resolved."""
     counter: str = ""
     """The name of the token counter whose figures the events carry."""
-    recall: bool | str = False
+    recall: bool | str | None = None
     """True if the recall tools are among the tools and placeholders name their handles. A text if
-    the caller has such tools: the words by which placeholders name their handles."""
+    the caller has such tools: the words by which placeholders name their handles. None if nobody
+    has said whether there are any."""
     redacts: bool = False
     """True if a function of the caller redacts every message before it is stored."""
     renderer: int
