@@ -152,6 +152,22 @@ async def test_a_message_that_does_not_fit_does_not_silence_the_others_of_its_tu
     assert left.key == "k1"
 
 
+@pytest.mark.parametrize("unfit", [{0}, {1}, {3}, {0, 2}, {0, 1}])
+async def test_a_message_that_cannot_fit_becomes_a_dead_letter_alone(unfit):
+    too_long = ProviderFailureDetails(kind="overflow", message="too long", limit=9_000, status=400)
+    provider = Censor(ProviderError(too_long))
+    house = served(provider=provider)
+    texts = [f"{FORBIDDEN if n in unfit else 'question'} {n}" for n in range(4)]
+    await say_together(house, *texts)
+    assert (await house.sent())[-1].text == retries.APOLOGY_TEXT
+    answered = " ".join(sent for sent in provider.requests if FORBIDDEN not in sent)
+    assert all((text in answered) == (n not in unfit) for n, text in enumerate(texts))
+    waiting = await house.service.queue.pending(SESSION)
+    assert [message.key for message in waiting] == [f"k{n}" for n in sorted(unfit)]
+    (dead,) = await house.service.queue.list_dead_letters()
+    assert dead.messages == len(unfit)
+
+
 async def test_what_was_put_off_is_answered_after_a_crash():
     """The process dies after the first half was put off, and again after it was answered."""
     provider = Censor()
