@@ -149,7 +149,7 @@ class ServedTurn:
             replies = await build_turn_replies(
                 self._session,
                 self._messages,
-                first_position=min(self._positions[number] for number in numbers),
+                positions={self._positions[number] for number in numbers},
                 notices=self._notices,
                 finished=finish_event,
             )
