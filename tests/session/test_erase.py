@@ -9,7 +9,7 @@ from tests.session.session_user import Worker, bodies, options, reply, text, too
 from trimtab.engine.log.event import Edit, PayloadErasure, dump_canonical_json
 from trimtab.engine.policy.planning.plan import MessageSpan
 from trimtab.errors import ErasedError, SessionNotFound, StaleOwner
-from trimtab.session import Session
+from trimtab.session import Session, loading
 from trimtab.session.recorder import SessionRecorder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
@@ -101,6 +101,22 @@ async def test_an_erased_text_is_nowhere(place):
     assert dump_canonical_json(await again.request()) == sent
     assert await places_of(NEEDLE, place, again.store) == []
     await again.store.close()
+
+
+async def test_a_providers_error_that_quotes_an_erased_text_is_erased_with_it(place, monkeypatch):
+    monkeypatch.setattr(loading, "MIN_CHECKPOINT_EVENTS", 1)  # a snapshot after each step
+    store = await place.open()
+    session = await Session.create(store, "s", **options())
+    handle = await session.add(user(f"The key is {NEEDLE}."), key="k")
+    await session.request()
+    await session.fail("rejected", message=f"flagged: 'The key is {NEEDLE}.'")
+    await session.add(user("Never mind."))
+    assert NEEDLE in str(await bodies(store, "s"))
+    await SessionRecorder(session).erase(handle)
+    assert await places_of(NEEDLE, place, store) == []
+    assert NEEDLE not in repr(session.window.accounting)
+    await session.close()
+    await store.close()
 
 
 async def test_the_forks_that_keep_a_copy_are_named_and_can_be_erased_in(place):

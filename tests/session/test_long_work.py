@@ -3,17 +3,20 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from tests.conversations import user
 from tests.session.session_user import options
-from trimtab.engine.log.event import Event
+from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.engine.log.message import make_text_message
 from trimtab.engine.policy.planning.plan import Decision
 from trimtab.engine.recall.snippets import format_best_snippets
 from trimtab.engine.window.window import Window
 from trimtab.session import Session, store_recall, threads
+from trimtab.session import session as session_module
+from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -81,6 +84,49 @@ async def test_a_request_over_long_messages_is_built_in_a_thread():
     await session.add(user(LONG))
     await session.request()
     assert not policy.last_ran_on_loop
+
+
+async def test_the_request_and_the_snapshot_of_many_short_messages_are_built_in_a_thread(
+    monkeypatch,
+):
+    monkeypatch.setattr(session_module, "MESSAGE_BYTES", threads.MAX_INLINE_BYTES // 8)
+    policy = Function(lambda *_: Decision())
+    checkpoint = Function(Window.checkpoint)
+
+    def take_checkpoint(window: Window):
+        return checkpoint(window)
+
+    monkeypatch.setattr(Window, "checkpoint", take_checkpoint)
+    session = await create(policy=policy)
+    for _ in range(8):
+        await session.add(user("short"))
+        await SessionRecorder(session).checkpoint()
+    assert checkpoint.last_ran_on_loop
+    await session.add(user("short"))
+    await session.request()
+    assert not policy.last_ran_on_loop
+    await SessionRecorder(session).checkpoint()
+    assert not checkpoint.last_ran_on_loop
+    assert "short" in str(await session.request())
+
+
+async def test_a_store_in_memory_stores_many_events_beside_other_work():
+    session = await create()
+    loop = asyncio.get_running_loop()
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+        loop.call_soon(count)
+
+    loop.call_soon(count)
+    event = Event(
+        seq=2, at=1.0, body=MessageAdded(message=make_text_message("user", "short"), sizes=())
+    )
+    events = [replace(event, seq=2 + n) for n in range(2_000)]
+    await session.store.append("s", events)
+    assert steps >= 4
 
 
 async def test_a_search_in_long_messages_runs_in_a_thread(monkeypatch):

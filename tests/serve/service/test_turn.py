@@ -152,6 +152,22 @@ async def test_a_message_that_does_not_fit_does_not_silence_the_others_of_its_tu
     assert left.key == "k1"
 
 
+@pytest.mark.parametrize("unfit", [{0}, {1}, {3}, {0, 2}, {0, 1}])
+async def test_a_message_that_cannot_fit_becomes_a_dead_letter_alone(unfit):
+    too_long = ProviderFailureDetails(kind="overflow", message="too long", limit=9_000, status=400)
+    provider = Censor(ProviderError(too_long))
+    house = served(provider=provider)
+    texts = [f"{FORBIDDEN if n in unfit else 'question'} {n}" for n in range(4)]
+    await say_together(house, *texts)
+    assert (await house.sent())[-1].text == retries.APOLOGY_TEXT
+    answered = " ".join(sent for sent in provider.requests if FORBIDDEN not in sent)
+    assert all((text in answered) == (n not in unfit) for n, text in enumerate(texts))
+    waiting = await house.service.queue.pending(SESSION)
+    assert [message.key for message in waiting] == [f"k{n}" for n in sorted(unfit)]
+    (dead,) = await house.service.queue.list_dead_letters()
+    assert dead.messages == len(unfit)
+
+
 async def test_what_was_put_off_is_answered_after_a_crash():
     """The process dies after the first half was put off, and again after it was answered."""
     provider = Censor()
@@ -169,7 +185,61 @@ async def test_what_was_put_off_is_answered_after_a_crash():
 
     queue.finish_turn = dies
     await say_together(house, "question 0", "question 1", f"{FORBIDDEN} 2", "question 3")
-    assert [reply.text for reply in await house.sent()] == ["To question 1", "To question 3"]
+    first, rejection, last = [reply.text for reply in await house.sent()]
+    assert (first, last) == ("To question 1", "To question 3")
+    assert "flagged" in rejection
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+async def test_a_crash_at_any_write_loses_no_notice_of_a_rejection(monkeypatch):
+    """The process dies at each write of a turn once. Another message comes before it is back."""
+
+    async def live(writes: int) -> tuple[list[str], bool]:
+        house = served(provider=Censor())
+        queue: Any = house.service.queue
+        queue.on_posted = lambda _: None
+        await queue.post(inbound(FORBIDDEN, key="a"))
+        left = writes
+
+        def dies_at(write: Any) -> Any:
+            async def write_or_die(*args: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    raise Killed
+                return await write(*args, **named)
+
+            return write_or_die
+
+        with monkeypatch.context() as patched:
+            store: Any = house.service.store
+            patched.setattr(store, "append", dies_at(store.append))
+            patched.setattr(queue, "finish_turn", dies_at(queue.finish_turn))
+            was_killed = False
+            try:
+                await house.service.run_turn(SESSION)
+            except Killed:
+                was_killed = True
+        again = served(provider=Censor(), store=house.service.store, queue=queue)
+        queue.on_posted = lambda _: None
+        await queue.post(inbound("question", key="b"))
+        await again.service.run_turn(SESSION)
+        await again.service.run_turn(SESSION)
+        assert await queue.pending(SESSION) == []
+        return [reply.text for reply in await again.sent()], was_killed
+
+    expected, _ = await live(writes=1_000)
+    assert ["flagged" in text for text in expected] == [True, False]
+    writes = 0
+    was_killed = True
+    while was_killed:
+        writes += 1
+        texts, was_killed = await live(writes)
+        assert sorted(texts) == sorted(expected), writes
+    assert writes > 5
 
 
 async def test_what_came_while_a_tool_ran_and_is_rejected_does_not_spoil_its_turn():

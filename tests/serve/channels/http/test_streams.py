@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -19,11 +20,15 @@ from tests.serve.channels.http.running_apps import (
 from tests.serve.channels.http.test_messages import LOOK
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.session import Session
-from trimtab.testing import ScriptedCall
+from trimtab.session.recorder import SessionRecorder
+from trimtab.testing import MemoryStore, ScriptedCall
 from trimtab_serve.channels.http import sse as following_module
+from trimtab_serve.channels.http.hub import SessionHub
 from trimtab_serve.channels.http.message_keys import to_stored_key
 from trimtab_serve.channels.http.sse import (
     SESSION_DELETED,
+    SessionEventStream,
+    StreamEndConditions,
     StreamPosition,
     encode_sse_frame,
     parse_event_id,
@@ -112,6 +117,37 @@ async def test_a_message_that_is_sent_again_goes_on_behind_the_last_event():
             ids = [line[4:] for line in lines if line.startswith("id: ")]
             assert ids[-2:] == [place for _, place, _ in events[number + 1 :]][-2:]
             assert answer.text.count(LONG) == sum(LONG in str(e) for e in events[number + 1 :])
+
+
+async def test_a_turn_that_ends_as_the_server_closes_is_streamed_to_its_end():
+    store = MemoryStore()
+    session = await Session.create(store, SESSION, model="claude-sonnet-4-5")
+    await session.add({"role": "user", "content": "Well?"}, key="k")
+    recorder = SessionRecorder(session)
+    await recorder.claim()
+    hub = SessionHub(store, SESSION)
+    closing = False
+
+    @asynccontextmanager
+    async def hold_read():
+        """The turn ends, and the server closes, right after the log was read."""
+        nonlocal closing
+        yield
+        if stream._position.log_position == session.window.seq and not closing:
+            await recorder.end_turn()
+            closing = True
+            hub.notify_log_changed()
+
+    conditions = StreamEndConditions(
+        is_closing=lambda: closing,
+        is_caller_valid=AsyncMock(return_value=True),
+        hold_read=hold_read,
+        until_answered_key="k",
+    )
+    stream = SessionEventStream(store, SESSION, hub, StreamPosition(log_position=0), conditions)
+    frames = b"".join([frame async for frame in stream.iterate_frames()])
+    assert b"event: turn.finished" in frames
+    assert b"event: reconnect" not in frames
 
 
 async def test_a_place_that_the_log_does_not_reach_is_told_and_what_comes_next_follows():

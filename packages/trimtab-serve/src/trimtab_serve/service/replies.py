@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from trimtab.engine.log.event import Edit, Event, MessageAdded
+from trimtab.engine.log.edits import REJECTED_REASON
+from trimtab.engine.log.event import CallOutcome, Edit, Event, MessageAdded
 from trimtab.engine.log.message import Message, Text
 from trimtab.engine.policy.overflow import OVERFLOW_REASON
 from trimtab.session import Session
-from trimtab.session.events import COMPACTED_NOTICE, TurnFinished
+from trimtab.session.events import COMPACTED_NOTICE, CONTENT_LEFT_OUT_NOTICE, TurnFinished
 from trimtab.session.spending import describe_reached_ceiling
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
 
@@ -41,31 +42,41 @@ async def build_turn_replies(
     session: Session,
     answered: Sequence[InboundMessage],
     *,
-    first_position: int,
+    positions: Collection[int],
     notices: Sequence[str],
     finished: TurnFinished,
 ) -> list[OutboundMessage]:
-    """Return all answers from a position on, including those of an earlier attempt.
+    """Return all answers to the messages at these positions, including those of an earlier attempt.
 
-    `notices` are the notices of this turn. The notice about compaction is taken from the log if it
-    is recorded there.
+    `notices` are the notices of this turn. Those about what was hidden are taken from the log if it
+    is recorded there, because the attempt that hid it may have ended before it could tell it.
     """
     routes = [message.route for message in answered if message.route is not None]
     if not routes:
         return []
+    first_position = min(positions)
     reply_parts: list[tuple[int, str, str]] = []
-    has_notice = False
+    logged_notices = set[tuple[int, str]]()
+    was_rejected = False
     for event in await _read_events_since(session, first_position):
         if session.window.base.find_erasing_event(event.seq, None) is not None:
             continue
-        if isinstance(event.body, MessageAdded) and (
-            text := extract_assistant_text(event.body.message)
-        ):
-            reply_parts.append((event.seq, _event_key(event), text))
-        elif _is_forced_edit(event) and not has_notice:
-            has_notice = True
-            reply_parts.append((0, f"notice/{_event_key(event)}", COMPACTED_NOTICE))
-    notice_texts = [text for text in notices if text != COMPACTED_NOTICE or not has_notice]
+        match event.body:
+            case MessageAdded(message=message):
+                was_rejected = False
+                if text := extract_assistant_text(message):
+                    reply_parts.append((event.seq, _event_key(event), text))
+            case CallOutcome(error={"kind": "rejected"}):
+                was_rejected = True
+            case Edit(first=position) as edit:
+                text = _find_notice(session, edit, positions, was_rejected=was_rejected)
+                about = 0 if text in (COMPACTED_NOTICE, CONTENT_LEFT_OUT_NOTICE) else position
+                if text and (about, text) not in logged_notices:
+                    logged_notices.add((about, text))
+                    reply_parts.append((0, f"notice/{_event_key(event)}", text))
+            case _:
+                pass
+    notice_texts = [text for text in notices if (0, text) not in logged_notices]
     notice_parts = [
         (0, f"notice/m{first_position}/{n}", text) for n, text in enumerate(notice_texts)
     ]
@@ -97,17 +108,16 @@ def build_provider_rejection_replies(
     routes = [message.route for message in answered if message.route is not None]
     if not routes:
         return []
-    words = (
-        _REQUEST_PATH_PREFIX.sub("", window.accounting.rejection.provider_message)[
-            :MAX_QUOTED_ERROR_CHARS
-        ]
-        or "no reason was given"
-    )
-    text = REJECTION_TEXT.format(words=words) + (
+    text = _build_rejection_text(window.accounting.rejection.provider_message) + (
         REPEATED_REJECTION_TEXT if previous_message_rejected else ""
     )
     key = f"{session.id}/rejected/m{window.seq}"
     return [OutboundMessage(session=session.id, seq=0, text=text, route=routes[-1], key=key)]
+
+
+def _build_rejection_text(provider_message: str) -> str:
+    words = _REQUEST_PATH_PREFIX.sub("", provider_message)[:MAX_QUOTED_ERROR_CHARS]
+    return REJECTION_TEXT.format(words=words or "no reason was given")
 
 
 def extract_assistant_text(message: Message) -> str:
@@ -138,6 +148,18 @@ def _event_key(event: Event) -> str:
     return f"m{event.seq}@{int(event.at * 1000):x}"
 
 
-def _is_forced_edit(event: Event) -> bool:
-    """Whether something was hidden because the provider had refused the request."""
-    return isinstance(event.body, Edit) and event.body.why == OVERFLOW_REASON
+def _find_notice(
+    session: Session, edit: Edit, positions: Collection[int], *, was_rejected: bool
+) -> str:
+    """Return what the user is told of an edit that was made because the provider had refused the
+    request. Empty if it was made for another reason, or hides a tool's result."""
+    if edit.why == OVERFLOW_REASON:
+        return COMPACTED_NOTICE
+    if not edit.why.startswith(REJECTED_REASON):
+        return ""
+    if edit.first in positions:
+        # An earlier attempt ended between the rejection and its notice.
+        return _build_rejection_text(edit.why.removeprefix(REJECTED_REASON).removeprefix(": "))
+    entry = session.window.entries.get(edit.first)
+    is_users = entry is not None and entry.message.role == "user" and not entry.message.results
+    return CONTENT_LEFT_OUT_NOTICE if was_rejected and is_users else ""

@@ -16,7 +16,7 @@ from trimtab.dialects.media import replace_unsupported_media
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.log.message import Message
 from trimtab.engine.policy.rejections import list_unanswered_entries
-from trimtab.errors import HistoryNotInMemory, ProviderError
+from trimtab.errors import CannotFit, HistoryNotInMemory, ProviderError
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
 from trimtab.session.recorder import SessionRecorder
@@ -107,10 +107,31 @@ class ServedTurn:
         `pending` is what the queue returned for this turn. If it is None, the turn reads the queue.
         With `debounce`, the turn waits for messages that people write in pieces. Without it, the
         caller has already waited. If there is nothing to do, nothing is written.
+
+        A message that cannot fit waits until the later ones are answered. So it fails alone: the
+        error of the last turn, in which nothing else waits, is raised.
         """
         if pending is None:
             pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
-        messages = self._take(await self._debounce_messages(pending) if debounce else pending)
+        messages = await self._debounce_messages(pending) if debounce else pending
+        while True:
+            try:
+                return await self._answer(self._take(messages))
+            except CannotFit:
+                messages = await self._list_messages_after_unfit()
+                if not messages or not await self._put_off(self._messages):
+                    raise
+
+    async def _list_messages_after_unfit(self) -> Sequence[InboundMessage]:
+        """Return what waits behind the messages of this turn. Nothing if tools have run for these,
+        because a turn that is put off runs its tools again."""
+        replied_seq = self._session.window.conversation.last_assistant_seq
+        if not self._messages or self._positions[self._messages[0].number] <= replied_seq:
+            return []
+        last = self._messages[-1].number
+        return await self._queue.pending(self._session.id, after=last, limit=MAX_MESSAGES_PER_TURN)
+
+    async def _answer(self, messages: Sequence[InboundMessage]) -> TurnFinished:
         # The newest message is logged together with the claim, which saves one append.
         newest = messages[-1] if messages and await self._is_new(messages[-1]) else None
         await self._add_to_log(messages if newest is None else messages[:-1])
@@ -129,7 +150,7 @@ class ServedTurn:
             replies = await build_turn_replies(
                 self._session,
                 self._messages,
-                first_position=min(self._positions[number] for number in numbers),
+                positions={self._positions[number] for number in numbers},
                 notices=self._notices,
                 finished=finish_event,
             )
@@ -199,12 +220,18 @@ class ServedTurn:
         kept = max(0, (len(rejected) + has_results) // 2 - has_results)
         if len(rejected) + has_results < 2:
             return False
-        put_off = rejected[kept:]
+        return await self._put_off(rejected[kept:])
+
+    async def _put_off(self, newest: Sequence[InboundMessage]) -> bool:
+        """Leave the newest messages of this turn to a later one. Return whether it was possible."""
         try:
-            await SessionRecorder(self._session).put_off(self._positions[put_off[0].number])
+            await SessionRecorder(self._session).put_off(self._positions[newest[0].number])
         except HistoryNotInMemory:
             return False
-        self._messages = [message for message in self._messages if message not in put_off]
+        self._messages = [message for message in self._messages if message not in newest]
+        for message in newest:
+            del self._positions[message.number]
+            del self._log_keys[message.number]
         self._left_messages = True
         return True
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.dialects.outgoing import rebuild_request_from_window, require_call
-from trimtab.engine.log.edits import HandleTarget, parse_handle
+from trimtab.engine.log.edits import REJECTED_REASON, HandleTarget, parse_handle
 from trimtab.engine.log.event import Edit, Event, MessageAdded, ToolResultRepair, TurnProgressRecord
 from trimtab.engine.log.message import Message
 from trimtab.engine.log.rewind import is_event_in_force
-from trimtab.engine.policy.rejections import REJECTED_REASON
 from trimtab.engine.recall.tools import build_unknown_handle_error
 from trimtab.engine.recall.visibility import (
     VisibilityReason,

@@ -148,6 +148,8 @@ def list_spans_to_load(
 def is_checkpoint_due(window: Window) -> bool:
     """Whether enough hidden messages are in memory, or an opening would have to fold many events
     or read long texts that are hidden."""
+    if window.accounting.rejection.provider_message:
+        return False  # it may quote a message, and an erasure leaves snapshots as they are
     since = window.seq - window.base.snapshot.seq
     if since >= max(MIN_CHECKPOINT_EVENTS, len(window.entries)):
         return True

@@ -102,6 +102,7 @@ from trimtab.session.loading import (
 )
 from trimtab.session.stepwise import StepwiseContext
 from trimtab.session.threads import (
+    MESSAGE_BYTES,
     estimate_item_bytes,
     estimate_list_bytes,
     is_long_work,
@@ -565,7 +566,8 @@ class Session(Generic[DialectT_co]):
             lambda entry: entry.seq > self._requested_seq, reversed(self.window.entries.values())
         )
         new_bytes = sum(size.bytes for entry in unread for size in entry.sizes)
-        return await run_in_thread_if_long(work, self.window.bytes + new_bytes)
+        message_bytes = MESSAGE_BYTES * len(self.window.entries)
+        return await run_in_thread_if_long(work, self.window.bytes + new_bytes + message_bytes)
 
     async def fail(
         self,
@@ -1108,7 +1110,10 @@ class Session(Generic[DialectT_co]):
         )
 
     async def _checkpoint(self) -> None:
-        snapshot = self._context.checkpoint()
+        message_bytes = MESSAGE_BYTES * len(self.window.entries)
+        context = self._context.copy_to_change() if is_long_work(message_bytes) else self._context
+        snapshot = await run_in_thread_if_long(context.checkpoint, message_bytes)
+        self._context = context
         try:
             await self.store.checkpoint(self.id, snapshot)
         except StoreError as error:

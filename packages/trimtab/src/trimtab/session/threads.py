@@ -28,6 +28,8 @@ MAX_THREADS = 2
 thread is long itself."""
 EVENT_BYTES = 1_000
 """Bytes of text that take as long as folding an event."""
+MESSAGE_BYTES = 100
+"""Bytes of text that take as long as reading a message of a window, however short it is."""
 
 
 @cache

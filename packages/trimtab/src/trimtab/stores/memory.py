@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, Session
 from trimtab.stores.forks import refuse_pickling
 from trimtab.stores.subjects import find_subject
 from trimtab.stores.turn_queue import TurnQueue
+
+MAX_EVENTS_AT_ONCE = 500
+"""Events of one append after which other coroutines have their turn."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,10 +89,15 @@ class MemoryStore:
         """Add events to a log, all or none; see `Store.append`."""
         if not events:
             return
+        lines: list[str] = []
+        for event in events:
+            lines.append(dump_event_line(event))
+            if len(lines) % MAX_EVENTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
         log = self._logs.get(session, _Log())
         if epoch is not None and epoch < log.epoch:
             raise StaleOwner(session, epoch, log.epoch)
-        lines = _check_appendable(session, log, events)
+        _check_appendable(session, log, events)
         self._logs[session] = log
         log.active = log.active if log.lines else events[-1].at
         for event, line in zip(events, lines, strict=True):
@@ -135,7 +144,7 @@ class MemoryStore:
     ) -> None:
         """Append and replace events, all or none; see `Store.rewrite`."""
         log = self._require_log(session)
-        lines = _check_appendable(session, log, events)
+        _check_appendable(session, log, events)
         new = _Log(snapshots=log.snapshots, active=log.active)
         for seq, line in enumerate(log.lines, 1):
             event = change(load_event_line(line))
@@ -144,8 +153,8 @@ class MemoryStore:
                     f"event {seq} was changed into one at {event.seq}; it must keep its position"
                 )
             new.add(event, dump_event_line(event))
-        for event, line in zip(events, lines, strict=True):
-            new.add(event, line)
+        for event in events:
+            new.add(event, dump_event_line(event))
         self._logs[session] = new
 
     async def delete(self, session: str) -> None:
@@ -201,8 +210,8 @@ class MemoryStore:
         return self._logs[session]
 
 
-def _check_appendable(session: str, log: _Log, events: Sequence[Event]) -> list[str]:
-    """Return the stored form of events that may be appended."""
+def _check_appendable(session: str, log: _Log, events: Sequence[Event]) -> None:
+    """Raise if events may not be appended."""
     position = len(log.lines)
     if events and events[0].seq != position + 1:
         raise PositionTaken(session, events[0].seq, position)
@@ -216,7 +225,6 @@ def _check_appendable(session: str, log: _Log, events: Sequence[Event]) -> list[
             if event.body.key in keys:
                 raise DuplicateIdempotencyKey(session, event.body.key, keys[event.body.key])
             keys[event.body.key] = seq
-    return [dump_event_line(event) for event in events]
 
 
 def _describe_session(name: str, log: _Log) -> SessionListEntry:

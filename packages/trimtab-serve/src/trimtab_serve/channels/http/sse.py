@@ -148,9 +148,12 @@ class SessionEventStream:
                 await self._projector.replay_up_to(self._position.log_position)
             read = -1
             while not self._is_finished:
+                # Asked before the log is read: turns end before the server closes, and the end of
+                # one that was written during the read would be cut off.
+                is_closing = self._options.is_closing()
                 version = self._hub.version
                 log = self._hub.log_version
-                if log != read:
+                if log != read or is_closing:
                     await self._check_caller()
                     async for frame in self._frames_from_log():
                         yield frame
@@ -159,7 +162,7 @@ class SessionEventStream:
                 for frame in self._frames_from_partial_reply():
                     await self._check_caller()
                     yield frame
-                if not self._is_finished and self._options.is_closing():
+                if not self._is_finished and is_closing:
                     yield encode_sse_frame(None, "reconnect", {})
                     return
                 if not self._is_finished and self._hub.version == version:

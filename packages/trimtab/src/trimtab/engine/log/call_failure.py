@@ -77,6 +77,13 @@ def build_error_outcome(
     return CallOutcome(call=open_call_seq, status="error", error=error, usage=usage)
 
 
+def erase_provider_message(message: str) -> str:
+    """Return what is kept of a provider's message if a text is erased, which it may quote: a
+    statement about sizes, from which limits are learned, or nothing."""
+    is_about_size = parse_size_refusal(message) is not None or names_context_window(message)
+    return message if is_about_size else ""
+
+
 def _validate_failure_report(kind: Any, message: Any, **token_counts: Any) -> None:
     """Raise an error if a failure report has invalid values."""
     if kind not in FAILURE_KINDS:

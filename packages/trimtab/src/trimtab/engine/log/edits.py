@@ -32,6 +32,8 @@ MIN_INFORMATIVE_CHARS = 6
 """Minimum number of letters and digits for a first line to be informative."""
 
 ERASED_PLACEHOLDER = "[erased]"
+REJECTED_REASON = "rejected by the provider"
+"""Prefix of the reason of each edit that hides rejected content. The provider's message follows."""
 """The text that replaces a destroyed payload."""
 
 

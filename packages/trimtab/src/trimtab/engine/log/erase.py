@@ -6,8 +6,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from trimtab.engine.log.edits import ERASED_PLACEHOLDER, HandleTarget, erase_message_payload
+from trimtab.engine.log.call_failure import erase_provider_message
+from trimtab.engine.log.edits import (
+    ERASED_PLACEHOLDER,
+    REJECTED_REASON,
+    HandleTarget,
+    erase_message_payload,
+)
 from trimtab.engine.log.event import (
+    CallOutcome,
     Edit,
     Event,
     EventBody,
@@ -209,7 +216,7 @@ def make_event_eraser(erasures: Sequence[PayloadErasure]) -> Callable[[Event], E
         for place in places[bisect_left(places, first) : bisect_right(places, last)]:
             for erase in by_message[place]:
                 event = erase_event_payload(event, place, place, erase.part)
-        return event
+        return erase_provider_words(event) if places and event.seq > places[0] else event
 
     return change
 
@@ -227,6 +234,22 @@ def erase_event_payload(
             return replace(event, body=replace(body, text=ERASED_PLACEHOLDER))
         case ModelCall() if body.volatile is not None and first_seq <= event.seq <= last_seq:
             return replace(event, body=replace(body, volatile=ERASED_PLACEHOLDER))
+        case _:
+            return event
+
+
+def erase_provider_words(event: Event) -> Event:
+    """Return the event without a provider's words, which may quote what it was sent."""
+    body = event.body
+    match body:
+        case CallOutcome(error={"message": str(message)}):
+            message = erase_provider_message(message)
+            error = {**(body.error or {}), "message": message}
+            if not message:
+                del error["message"]
+            return replace(event, body=replace(body, error=error))
+        case Edit() if body.why.startswith(REJECTED_REASON):
+            return replace(event, body=replace(body, why=REJECTED_REASON))
         case _:
             return event
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from trimtab.engine.log.edits import apply_edit_to_part
+from trimtab.engine.log.edits import REJECTED_REASON, apply_edit_to_part
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.engine.log.size_refusals import parse_size_refusal
@@ -24,8 +24,6 @@ from trimtab.engine.tokens.counter import measure_part
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
 
-REJECTED_REASON = "rejected by the provider"
-"""Prefix of the reason of each such edit. The provider's message follows."""
 MAX_PROVIDER_MESSAGE_CHARS = 300
 """Maximum characters of the provider's message that are kept."""
 MAX_KEPT_RESULT_CHARS = 2_000

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from trimtab.engine.log.call_failure import UNBILLED_KINDS
+from trimtab.engine.log.call_failure import UNBILLED_KINDS, erase_provider_message
 from trimtab.engine.log.event import (
     CallOutcome,
     Event,
@@ -463,6 +463,11 @@ class Accounting:
         if (last := self.last_call) is not None:
             body = change(Event(seq=last.seq, at=last.at, body=last.body)).body
             self.last_call = replace(last, body=cast("ModelCall", body))
+
+    def erase_provider_message(self) -> None:
+        """Forget what the last rejection said, which may quote an erased text."""
+        message = erase_provider_message(self.rejection.provider_message)
+        self.rejection = self.rejection._replace(provider_message=message)
 
     def record_outcome(self, outcome: CallOutcome, conversation: Conversation) -> None:
         """Record the outcome of a call: a reply with its usage, or an error."""

@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy, deepcopy
 
-from trimtab.engine.log.erase import erase_event_payload, make_event_eraser
+from trimtab.engine.log.erase import (
+    erase_event_payload,
+    erase_provider_words,
+    make_event_eraser,
+)
 from trimtab.engine.log.event import (
     RENDERER_VERSION,
     CallOutcome,
@@ -421,12 +425,13 @@ class Window:
     def _fold_retention(self, last_seq: int) -> None:
         """Erase all messages up to a position."""
         self.base.erased_ranges.append((1, last_seq, None, self.seq))
-        self._scrub(lambda event: erase_event_payload(event, 1, last_seq))
+        self._scrub(lambda event: erase_provider_words(erase_event_payload(event, 1, last_seq)))
         self.accounting.break_prefix("something was erased")
 
     def _scrub(self, change: Callable[[Event], Event]) -> None:
         self.base.change_events(change)
         self.accounting.change_last_call(change)
+        self.accounting.erase_provider_message()
         self._refold()
 
 
