@@ -9,6 +9,9 @@ TESTS = PYTHON=$(PYTHON) .ci/tests
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
 CORE = tests/provider_rules tests/laws tests/context tests/dialects tests/engine tests/models
 
+# Every block of every page: Python is run, YAML loaded, shell parsed.
+PAGE_TESTS = $(addprefix tests/contracts/test_,docs.py cookbook.py page_blocks.py commands.py)
+
 .PHONY: first install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \
 	thorough-frameworks thorough-oldest thorough-wheels thorough-benchmarks all
@@ -68,8 +71,7 @@ docs:
 	@echo 'open build/docs/index.html'
 
 docs-test:
-	$(PYTHON) -m pytest -m 'not postgres' tests/contracts/test_docs.py \
-		tests/contracts/test_cookbook.py tests/contracts/test_examples.py
+	$(PYTHON) -m pytest -m 'not postgres' $(PAGE_TESTS) tests/contracts/test_examples.py
 
 agent-docs:
 	$(PYTHON) -m tests.contracts.agent_page

@@ -20,6 +20,25 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "Trimtab"
+html_baseurl = "https://trimtab.github.io/trimtab/"
+html_logo = html_favicon = "static/mark.svg"
+html_theme_options = {
+    "source_repository": "https://github.com/trimtab/trimtab/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+    "light_css_variables": {
+        "color-brand-primary": "#1f2328",
+        "color-brand-content": "#0b57b0",
+        "color-sidebar-link-text--top-level": "#3d444d",
+        "color-sidebar-caption-text": "#59636e",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#f0f6fc",
+        "color-brand-content": "#79b8ff",
+        "color-sidebar-link-text--top-level": "#c9d1d9",
+        "color-sidebar-caption-text": "#9198a1",
+    },
+}
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = [("copy.js", {"defer": "defer"})]

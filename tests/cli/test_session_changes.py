@@ -57,6 +57,30 @@ def test_export_import_export_is_identical(kept, tmp_path):
     }
 
 
+def test_a_redacted_export_has_no_text_and_the_same_structure(kept, own):
+    plain = [json.loads(line) for line in answer("export", "alpha", store=own).splitlines()]
+    redacted_export = answer("export", "alpha", "--redact", store=own)
+    for secret in (HIDDEN, "symbol", "Question", "careful", "src/file", "clock", "alpha"):
+        assert secret not in redacted_export
+    redacted = [json.loads(line) for line in redacted_export.splitlines()]
+    kept_fields = ("seq", "at", "kind", "op", "sizes", "first", "last", "tokens", "usage", "model")
+    for event, original in zip(redacted[1:-1], plain[1:-1], strict=True):
+        assert [event.get(name) for name in kept_fields] == [
+            original.get(name) for name in kept_fields
+        ]
+
+    done = session("import", "-", store=own, stdin=redacted_export)
+    assert "as session redacted into" in done.stderr
+    shown, original = (
+        json.loads(answer("show", name, "--json", store=own)) for name in ("redacted", "alpha")
+    )
+    structure = ("handle", "role", "state", "tokens")
+    assert [[message[name] for name in structure] for message in shown["messages"]] == [
+        [message[name] for name in structure] for message in original["messages"]
+    ]
+    assert shown["calls"] == original["calls"] > 0
+
+
 def test_an_imported_session_has_the_same_requests(kept, own):
     for seq in list(kept.requests)[::16]:
         assert answer("show", "alpha", "--call", seq, "--json", store=own) == kept.requests[seq]

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.contracts.test_docs import ROOT, shown
+from tests.contracts.pages import PAGES, shown
 from trimtab.cli.app import app
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(
     r"^(?P<indent> *)```(?:bash|sh)\n(?P<code>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL
 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from tests.contracts import pages
 from tests.contracts.test_docs import blocks, run
 from trimtab.testing import serve_simulated_provider
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "cookbook").glob("*.md"))
+PAGES = [page for page in pages.PAGES if page.parent == pages.COOKBOOK]
 READ = {"calls": [{"name": "read_file", "arguments": {"path": "notes.txt"}}] * 2}
 SCRIPTS: dict[str, list[Any]] = {
     "streaming-and-tools": [*[READ, "Milk."] * 4],

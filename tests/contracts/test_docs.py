@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 
 from tests import warm
+from tests.contracts import pages
 from tests.contracts.docs_client import ANSWER, AsyncClient, Client
+from tests.contracts.pages import ROOT, shown
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
-    path
-    for path in [
-        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
-        *sorted((ROOT / "docs").glob("*.md")),
-    ]
-    if path.exists()
+    page
+    for page in pages.PAGES
+    if page.parent != pages.COOKBOOK and "```python" in page.read_text(encoding="utf-8")
 ]
+"""`test_cookbook.py` runs the others."""
 FENCE = re.compile(
     r"^(?P<indent> *)```python\b[^\n]*\n(?P<code>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL
 )
@@ -74,23 +73,8 @@ def surroundings(tmp_path, monkeypatch):
         yield
 
 
-SERVING = "docs/http.md"
-"""The page whose code starts a server."""
-
-
-def shown(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=[pytest.mark.process] if shown(page) == SERVING else [])
-        for page in PAGES
-    ],
-    ids=[shown(page) for page in PAGES],
-)
+@pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page):
     namespace: dict[str, Any] = {"__name__": "docs", "client": Client()}
     for block in blocks(page.read_text(encoding="utf-8")):

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.contracts.test_docs import NOT_RUN, ROOT, shown
+from tests.contracts.pages import PAGES, ROOT, shown
+from tests.contracts.test_docs import NOT_RUN, blocks, run
 from trimtab_serve.agent.config.loader import load_agent_spec
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<kind>yaml|bash|sh)\n(?P<code>.*?)^(?P=indent)```",
     re.MULTILINE | re.DOTALL,
@@ -94,3 +94,31 @@ def test_a_broken_block_is_found_unless_it_is_left_out(tmp_path):
     assert "syntax error" in explain_shell(shell)
     assert "not there" in explain_shell("python examples/99_no_such.py\n")
     assert find_blocks(text.replace("```sh", "<!-- not run: because -->\n```sh"), "sh") == []
+
+
+PLANTED = "\n```python\nno_such_name\n```\n```yaml\nmodle: a\n```\n```sh\nif x\n```\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_broken_block_of_each_kind_is_found_in_any_page(page, tmp_path):
+    text = page.read_text(encoding="utf-8") + PLANTED
+    with pytest.raises(NameError):
+        run(blocks(text)[-1], page, {})
+    assert "modle" in explain_agent_file(find_blocks(text, "yaml")[-1][1], tmp_path)
+    assert find_blocks(text, "sh")[-1][1] == "if x\n"
+
+
+def test_make_docs_test_tries_every_page_with_a_block():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.partition("PAGE_TESTS = ")[2].partition("\n")[0]
+    assert all(name in recipe for name in ("docs.py", "cookbook.py", "page_blocks.py"))
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    missing = [
+        shown(page)
+        for folder in folders
+        if folder.name not in ("tests", "build")
+        for page in folder.rglob("*.md")
+        if page not in PAGES and "src" not in page.parts
+        if blocks(text := page.read_text(encoding="utf-8")) + find_blocks(text, "yaml", "sh")
+    ]
+    assert missing == []

@@ -67,7 +67,7 @@ def test_every_page_is_two_clicks_from_the_index():
 
 def test_the_navigation_has_its_parts_and_each_page_once():
     trees = dict(llms_page.toctrees("index"))
-    assert list(trees) == ["Start", "How-to", "Concepts", "Reference", "Evidence"]
+    assert list(trees) == ["Start", "Guides", "How it works", "The server", "Reference", "Evidence"]
     listed = [
         entry
         for page in SITE

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import warm
+from tests.contracts.pages import ROOT
 from tests.contracts.test_commands import commands
-from tests.contracts.test_docs import ROOT, blocks, run
+from tests.contracts.test_docs import blocks, run
 from trimtab.cli.app import app
 from trimtab.testing import serve_simulated_provider
 

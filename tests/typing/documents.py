@@ -11,7 +11,9 @@ from tests.contracts.test_docs import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "cookbook").glob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(
+    path for folder in ("examples", "examples/starters") for path in (ROOT / folder).glob("*.py")
+)
 """Those for frameworks need the frameworks."""
 WAITING = """
 from collections.abc import AsyncIterable, Awaitable, Iterable

@@ -16,8 +16,8 @@ from trimtab.engine.log.event import (
     Event,
     MessageAdded,
     ToolResultRepair,
-    dump_event_line,
     event_from_json,
+    event_to_json,
 )
 from trimtab.engine.log.message import extract_text_or_arguments
 from trimtab.engine.window.window import Window
@@ -32,6 +32,7 @@ from trimtab.errors import (
     TruncatedExportError,
 )
 from trimtab.stores.base import Store
+from trimtab.stores.redacted_export import EventRedactor
 
 MAX_EVENT_TIME_S = 253_402_300_799
 """The last second of the year 9999. No later time can be shown."""
@@ -40,6 +41,8 @@ EXPORT_VERSION = 1
 release."""
 HEADER_KIND = "session"
 FOOTER_KIND = "end"
+REDACTED_ID = "redacted"
+"""The id of an export without texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +57,18 @@ class ImportResult:
     """Number of events that were written."""
 
 
-async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
+async def export_session(
+    store: Store, session_id: str, *, redact: bool = False
+) -> AsyncIterator[str]:
     """Yield a session as lines without line ends.
 
     Events that are appended during the export are not included.
+
+    Args:
+        store: The store to read from.
+        session_id: The session.
+        redact: Replace every text by a filler of the same length, and every id by a number. Names
+            of models and tools, parameters of tools, sizes, times and the kinds of events stay.
 
     Raises:
         SessionNotFound: There is no such session, or it was deleted during the export.
@@ -65,13 +76,16 @@ async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
     count = await store.position(session_id)
     if not count:
         raise SessionNotFound(session_id)
+    name = REDACTED_ID if redact else session_id
+    redactor = EventRedactor() if redact else None
     yield _to_json_line(
-        {"trimtab": HEADER_KIND, "version": EXPORT_VERSION, "id": session_id, "events": count}
+        {"trimtab": HEADER_KIND, "version": EXPORT_VERSION, "id": name, "events": count}
     )
     checksum = sha256()
     event_count = 0
     async for event in store.events(session_id, [(1, count)]):
-        line = dump_event_line(event)
+        event_json = event_to_json(event)
+        line = _to_json_line(redactor.redact(event_json) if redactor else event_json)
         checksum.update(line.encode() + b"\n")
         event_count += 1
         yield line
@@ -213,7 +227,7 @@ def _target_exists_error(session_id: str, position: int) -> ImportTargetExistsEr
 
 
 def _to_json_line(value: dict[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _parse_object(line: str) -> dict[str, Any]:

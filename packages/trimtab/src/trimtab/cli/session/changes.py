@@ -58,6 +58,14 @@ def export_session_command(
         Path | None,
         typer.Option("--output", "-o", help="Write to this file. Default: standard output."),
     ] = None,
+    redact: Annotated[
+        bool,
+        typer.Option(
+            "--redact",
+            help="Replace every text and id, for a report. Names of tools and models, sizes and "
+            "times stay.",
+        ),
+    ] = False,
     store: StoreOption = UNSET_STORE,
 ) -> None:
     """Write a session to one file, which `import` can read into any store."""
@@ -66,7 +74,7 @@ def export_session_command(
         total = await require_session_position(kept, session) + 2
         lines = 0
         with open_output(output) as file:
-            async for line in export.export_session(kept, session):
+            async for line in export.export_session(kept, session, redact=redact):
                 file.write(f"{line}\n")
                 lines += 1
                 if lines % PROGRESS_INTERVAL_LINES == 0:
