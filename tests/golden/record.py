@@ -2,8 +2,9 @@
 
 They hold events of every kind, a log of each dialect and of each cloud with the requests of these
 logs, and lists of messages with their edits and requests: see docs/vectors.md. Until 0.1.0 is
-tagged, a change of the format or of the rendering writes them again in its own commit, whose message names
-each difference. A difference that nobody wanted is a mistake in the change, not in the file.
+tagged, a change of the format or of the rendering writes them again in its own commit, whose
+message names each difference. A difference that nobody wanted is a mistake in the change, not in
+the file.
 """
 
 from __future__ import annotations
