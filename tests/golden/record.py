@@ -1,9 +1,10 @@
 """Write the golden files again: `python -m tests.golden.record`.
 
-They hold events of every kind, a log of each dialect and of each cloud, and the requests of these
-logs. Until 0.1.0 is tagged, a change of the format or of the rendering writes them again in its own
-commit, whose message names each difference. A difference that nobody wanted is a mistake in the
-change, not in the file.
+They hold events of every kind, a log of each dialect and of each cloud with the requests of these
+logs, and lists of messages with their edits and requests: see docs/vectors.md. Until 0.1.0 is
+tagged, a change of the format or of the rendering writes them again in its own commit, whose
+message names each difference. A difference that nobody wanted is a mistake in the change, not in
+the file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, cast
 from tests.conversations import ticking
 from tests.golden import bedrock
 from tests.golden.events import EVENTS
+from tests.golden.lists import LISTS_FILE, render_vectors
 from trimtab import Context
 from trimtab.engine.log.event import (
     Edit,
@@ -169,6 +171,7 @@ def requests(log: list[str]) -> list[str]:
 
 def write() -> None:
     _write_lines(events_file(), [dump_event_line(event) for event in EVENTS])
+    _write_lines(LISTS_FILE, render_vectors())
     for dialect in DIALECTS:
         log = conversation(dialect).dump()
         _write_lines(log_file(dialect), log)
