@@ -108,6 +108,7 @@ from trimtab.engine.policy.summary_requests import (
     build_summary_request,
     list_result_summary_requests,
 )
+from trimtab.engine.prompt.budget_note import add_budget_note
 from trimtab.engine.prompt.call import build_call_event
 from trimtab.engine.prompt.render import IncrementalRenderer
 from trimtab.engine.prompt.report import (
@@ -442,6 +443,7 @@ class Context(Generic[DialectT_co]):
         max_output_tokens: int | None = None,
         params: Mapping[str, Any] | None = None,
         recall: bool | str | None = None,
+        budget_note: bool = False,
         model_info: ModelInfoValues | str | None = None,
         cache: CacheMarks | None = None,
         tokenizer: Tokenizer | None = None,
@@ -466,6 +468,8 @@ class Context(Generic[DialectT_co]):
             params: Further request parameters. They are passed on unchanged.
             recall: Whether to add tools that look up hidden content; a text if you have your own.
                 None leaves it to `run_turn`.
+            budget_note: Whether each request ends with a line that says how full the window is,
+                what was hidden last, and how it is read back.
             model_info: Values for the model's catalog entry, or the name of a model in the catalog.
             cache: The cache marks to send: for `5m` or `1h`; `off` sends none, `caller` only yours.
             tokenizer: A function that counts the tokens of a text. It replaces the estimate.
@@ -491,6 +495,7 @@ class Context(Generic[DialectT_co]):
             max_output_tokens=max_output_tokens,
             params=params,
             recall=recall,
+            budget_note=budget_note,
             model_info=model_info,
             cache=cache,
             tokenizer=tokenizer,
@@ -1211,7 +1216,8 @@ class Context(Generic[DialectT_co]):
             and last.seq == self.window.seq
             and last.body.hash  # a call that was made elsewhere has none
             and is_own_call(last.seq)
-            and (last.body.stream, last.body.volatile) == (stream, volatile)
+            and last.body.stream == stream
+            and last.body.volatile == add_budget_note(self.window, volatile, self.budget)
             and (
                 self._marked_messages is None  # a loaded log whose caller has passed nothing yet
                 or last.body.caller_marks == self._locate_caller_marks()
@@ -1221,6 +1227,7 @@ class Context(Generic[DialectT_co]):
         yield self._build_repair_events()
         yield self._build_restoring_events(volatile=volatile)
         yield self._decide_edits(volatile=volatile)
+        volatile = add_budget_note(self.window, volatile, self.budget)
         yield [self._build_call_event(stream=stream, volatile=volatile)]
 
     def _read_volatile(self, volatile: Any) -> str | None:

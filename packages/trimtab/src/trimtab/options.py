@@ -285,6 +285,11 @@ def _check_function(name: str, value: Any, *, expected: str) -> None:
         raise TypeError(describe_wrong_value(name, value, expected))
 
 
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(describe_wrong_value(name, value, "True or False"))
+
+
 def _check_recall(name: str, value: Any) -> None:
     if value is None or isinstance(value, bool):
         return
@@ -379,6 +384,7 @@ _OPTION_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "max_output_tokens": check_token_count,
     "params": _check_request_params,
     "recall": _check_recall,
+    "budget_note": _check_flag,
     "model_info": _check_model_info,
     "cache": partial(validate_choice, allowed=(None, *CACHE_MARKS_CHOICES)),
     "tokenizer": _check_tokenizer,
@@ -403,6 +409,7 @@ class _OptionsOfAnyDialect(TypedDict, total=False):
     max_output_tokens: int | None
     params: Mapping[str, Any] | None
     recall: bool | str | None
+    budget_note: bool
     model_info: ModelInfoValues | str | None
     cache: CacheMarks | None
     tokenizer: Tokenizer | None
@@ -471,6 +478,9 @@ class Options:
     """Whether the model gets tools that look up hidden content. A text with `{handle}`: the caller
     has such tools, and the text tells the model how to get what a handle names. None: only if
     `run_turn` makes the first call under `auto`."""
+    budget_note: bool = False
+    """Whether each request ends with a line that says how full the window is, and what was hidden
+    last."""
     model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The user's own values for the model's catalog entry. If a caller gives the name of a catalog
     model, this is `{"base_model": name}`."""
@@ -571,6 +581,7 @@ def build_settings_event(options: Options, counter: TokenCounter, *, at: float) 
         entry=entry.to_json(),
         counter=counter.name,
         recall=options.recall,
+        budget_note=options.budget_note,
         redacts=options.redact is not None,
         renderer=RENDERER_VERSION,
         head=measure_request_head(system, tools, counter, params),
@@ -606,6 +617,7 @@ def options_from_settings(
         cache=params.get("cache"),
         params=settings.params,
         recall=settings.recall,
+        budget_note=settings.budget_note,
         model_info={key: value for key, value in settings.entry.items() if key != "name"},
         tokenizer=tokenizer,
         redact=redact,

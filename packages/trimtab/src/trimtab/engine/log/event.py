@@ -102,6 +102,8 @@ class Settings:
     """True if the recall tools are among the tools and placeholders name their handles. A text if
     the caller has such tools: the words by which placeholders name their handles. None if nobody
     has said whether there are any."""
+    budget_note: bool = False
+    """Whether each request ends with a line that says how full the window is."""
     redacts: bool = False
     """True if a function of the caller redacts every message before it is stored."""
     renderer: int

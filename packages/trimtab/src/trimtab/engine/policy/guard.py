@@ -234,6 +234,11 @@ def _build_too_many_bytes_error(plan: Plan) -> CannotFit:
     return CannotFit(plan.budget.request_limits.max_bytes, need, parts, unit="bytes")
 
 
+def request_fits(window: Window, budget: Budget) -> bool:
+    """Whether the window's request fits as it is."""
+    return _make_fits_check(Plan(window, budget))()
+
+
 def _make_fits_check(plan: Plan) -> Callable[[], bool]:
     def fits() -> bool:
         return plan.fits_request_bytes() and plan.bound() <= plan.budget.max_input_bound
