@@ -19,7 +19,7 @@ def no_addresses(monkeypatch):
 
 
 def address(provider) -> tuple[str, str | None]:
-    client: Any = provider._client
+    client: Any = provider._clients._unused
     return str(client.base_url).rstrip("/"), client.api_key
 
 
@@ -335,6 +335,6 @@ def test_headers_of_the_environment_are_sent_though_the_sdk_does_not_see_it(
     keys = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}
     told = create_provider(model, environ={**keys, variable: "X-Gateway: one:two\n\nX-Team : 7"})
     assert isinstance(told, AnthropicProvider | OpenAIChatProvider)
-    client = told._client
+    client: Any = told._clients._unused
     sent = {name.lower(): value for name, value in client.default_headers.items()}
     assert (sent["x-gateway"], sent["x-team"]) == ("one:two", "7")

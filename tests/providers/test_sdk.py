@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -182,6 +186,71 @@ async def test_a_server_that_falls_silent_is_a_timeout(api, answer):
             await sent(provider, {**api.request, "stream": True, "timeout": 0.05})
         await provider.close()
     assert caught.value.failure.kind == "timeout"
+
+
+class CountingHandler(BaseHTTPRequestHandler):
+    """Answers each request, and keeps connections open."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.requests += 1
+        body = json.dumps(self.server.reply).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.fixture
+def counting_server(api):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), CountingHandler)
+    server.daemon_threads = True
+    server.requests = 0
+    server.reply = api.reply
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    gc.collect()  # the connections of loops that have ended warn here
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_provider_in_several_event_loops_sends_each_request_once(api, counting_server):
+    """Two threads use it for the first time at once, and begin a new event loop for each request,
+    as a web server does with `asyncio.run`."""
+    provider = api.make(f"http://127.0.0.1:{counting_server.server_port}")
+    start = threading.Barrier(2)
+
+    async def ask():
+        start.wait(20)
+        return await sent(provider, api.request)
+
+    def work(_):
+        return [asyncio.run(ask()) for _ in range(3)]
+
+    with ThreadPoolExecutor(2) as threads:
+        replies = [reply for replies in threads.map(work, range(2)) for reply in replies]
+    assert replies == [[api.reply]] * 6
+    assert counting_server.requests == 6
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_client_of_the_callers_own_is_refused_in_a_second_event_loop(counting_server, name):
+    if name != "anthropic":
+        pytest.skip("one client shows it")
+    url = f"http://127.0.0.1:{counting_server.server_port}"
+    provider = AnthropicProvider(anthropic.AsyncAnthropic(api_key="k", base_url=url))
+    request = APIS[name].request
+    asyncio.run(sent(provider, request))
+    with pytest.raises(RuntimeError, match="was used in another event loop"):
+        asyncio.run(sent(provider, request))
+    assert counting_server.requests == 1
 
 
 @pytest.mark.parametrize("events", [0, 1])

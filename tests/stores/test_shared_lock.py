@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from trimtab.stores import shared_lock
 from trimtab.stores.shared_lock import SharedByName, SharedLock
 from trimtab.stores.turn_queue import TurnQueue
 
@@ -105,6 +106,73 @@ async def test_a_coroutine_whose_event_loop_was_closed_is_passed_over():
         await waiting
     assert not abandoned.done()
     abandoned._log_destroy_pending = False
+
+
+def run_until_it_holds(lock):
+    """Return an event loop that stands still, and the task in it that holds the lock."""
+    loop = asyncio.new_event_loop()
+
+    async def hold():
+        async with lock:
+            loop.stop()
+            await loop.create_future()
+
+    task = loop.create_task(hold())
+    loop.run_forever()
+    return loop, task
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_a_lock_is_taken_back_from_an_event_loop_that_ended(is_closed, monkeypatch):
+    monkeypatch.setattr(shared_lock, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(shared_lock, "STANDSTILL_S", 0.02)
+    lock = SharedLock()
+    loop, task = await asyncio.to_thread(run_until_it_holds, lock)
+    if is_closed:
+        loop.close()
+    async with asyncio.timeout(WAIT_S):
+        await lock.acquire()
+    if not is_closed:  # the loop goes on, and what it releases is not its lock any more
+        task.cancel()
+        await asyncio.to_thread(run_to_end, loop, task)
+    assert lock.locked()
+    lock.release()
+    assert not lock.locked()
+    task._log_destroy_pending = False
+    loop.close()
+
+
+def run_to_end(loop, task):
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+
+
+@pytest.mark.anyio
+async def test_a_coroutine_whose_event_loop_stands_still_gets_the_lock_when_its_loop_goes_on(
+    monkeypatch,
+):
+    monkeypatch.setattr(shared_lock, "CHECK_INTERVAL_S", 0.01)
+    lock = SharedLock()
+    await lock.acquire()
+    loop = asyncio.new_event_loop()
+    still = loop.create_task(lock.acquire())
+
+    def begin_to_wait():
+        loop.call_later(0.02, loop.stop)
+        loop.run_forever()
+
+    await asyncio.to_thread(begin_to_wait)
+    waiting = asyncio.create_task(lock.acquire())
+    await until_waiting(lock, 2)
+    lock.release()
+    async with asyncio.timeout(WAIT_S):
+        await waiting
+    assert not still.done()
+    lock.release()
+    await asyncio.to_thread(loop.run_until_complete, still)
+    assert lock.locked()
+    loop.close()
 
 
 @pytest.mark.anyio

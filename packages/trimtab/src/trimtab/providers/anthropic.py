@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import MissingApiKeyError, MissingSdkError
+from trimtab.providers.loop_clients import LoopClients
 from trimtab.providers.transport import SdkRequestSender
 
 if TYPE_CHECKING:
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 class AnthropicProvider:
     """Sends requests of the `anthropic` dialect through the official SDK, without its retries.
 
+    It may be used in several event loops.
+
     Args:
-        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        client: Your own client. It is used as you configured it, in one event loop, and `close`
+            leaves it open.
         api_key: The API key.
         base_url: The address of another server with the same API.
         timeout: Seconds without any data, not for the whole reply.
@@ -44,44 +48,55 @@ class AnthropicProvider:
             import anthropic
         except ModuleNotFoundError as error:
             raise MissingSdkError("anthropic") from error
-        self._own: AsyncAnthropic | None = None
-        if client is None:
-            client = self._own = anthropic.AsyncAnthropic(
+
+        def create() -> AsyncAnthropic:
+            own_client = anthropic.AsyncAnthropic(
                 api_key=api_key,
                 base_url=base_url,
                 timeout=timeout,
                 default_headers=headers,
                 max_retries=0,
+                # The SDK's own would be closed by the garbage collector, in whichever event loop.
+                http_client=anthropic.DefaultAsyncHttpxClient(timeout=timeout),
             )
-            names = {name.lower() for name in client.default_headers}
+            names = {name.lower() for name in own_client.default_headers}
             has_key = names & {"x-api-key", "authorization"}
-            if not has_key and getattr(client, "credentials", None) is None:
+            if not has_key and getattr(own_client, "credentials", None) is None:
                 raise MissingApiKeyError(
                     "no key for Anthropic: set ANTHROPIC_API_KEY, or give api_key"
                 )
-        self._client = client.with_options(max_retries=0)
-        self._exchange = SdkRequestSender(
-            anthropic,
-            self._client.messages.create,
-            dialect_name=self.dialect,
-            is_final_event=_is_final_event,
-        )
+            return own_client
+
+        self._clients = LoopClients[Any](create, client and client.with_options(max_retries=0))
+        self._exchange = create_messages_sender(self._clients.get)
 
     def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
-        # Said with the request, the timeout keeps the SDK from refusing a long unstreamed reply.
-        return self._exchange.send({"timeout": self._client.timeout, **request})
+        return self._exchange.send(request)
 
     async def list_models(self) -> list[str]:
         """Return the names of the server's models; raise `ProviderError` if the call fails."""
         # The clients for Bedrock and Vertex have no list; nobody asks them for one.
-        client: Any = self._client
-        return await self._exchange.list_model_names(client.models.list(limit=1_000))
+        listing = self._clients.get().models.list(limit=1_000)
+        return await self._exchange.list_model_names(listing)
 
     async def close(self) -> None:
         """See `Provider`."""
-        if self._own is not None:
-            await self._own.close()
+        await self._clients.close()
+
+
+def create_messages_sender(get_client: Callable[[], Any]) -> SdkRequestSender:
+    """Return a sender of requests through the client of the running event loop."""
+    import anthropic
+
+    async def create(**request: Any) -> Any:
+        client = get_client()
+        # Said with the request, the timeout keeps the SDK from refusing a long unstreamed reply.
+        return await client.messages.create(**{"timeout": client.timeout, **request})
+
+    return SdkRequestSender(
+        anthropic, create, dialect_name="anthropic", is_final_event=_is_final_event
+    )
 
 
 def _is_final_event(event: Mapping[str, Any]) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from trimtab.errors import MissingSdkError
-from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
+from trimtab.providers.loop_clients import LoopClients
+from trimtab.providers.openai import (
+    OpenAIChatProvider,
+    OpenAIResponsesProvider,
+    OpenAISdkProvider,
+)
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-class _AzureProvider:
-    _provider_type: ClassVar[type[OpenAIChatProvider | OpenAIResponsesProvider]]
-
+class _AzureProvider(OpenAISdkProvider):
     def __init__(
         self,
         client: AsyncOpenAI | None = None,
@@ -25,30 +28,27 @@ class _AzureProvider:
         ad_token: str | None = None,
         timeout: float = 600.0,
     ) -> None:
-        self._own: AsyncOpenAI | None = None
-        if client is None:
-            client = self._own = _create_client(
-                endpoint or "", api_version, api_key=api_key, ad_token=ad_token, timeout=timeout
-            )
-        self._provider = self._provider_type(client)
-
-    def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        """See `Provider`."""
-        return self._provider.send(request)
-
-    async def close(self) -> None:
-        """See `Provider`."""
-        if self._own is not None:
-            await self._own.close()
+        create = partial(
+            _create_client,
+            endpoint or "",
+            api_version,
+            api_key=api_key,
+            ad_token=ad_token,
+            timeout=timeout,
+        )
+        self._use(LoopClients(create, client and client.with_options(max_retries=0)))
 
 
-class AzureOpenAIProvider(_AzureProvider):
+class AzureOpenAIProvider(_AzureProvider, OpenAIChatProvider):
     """Sends requests of the `openai_chat` dialect to Azure OpenAI, without the SDK's retries.
 
     The `model` of a request is the name of a deployment.
 
+    It may be used in several event loops.
+
     Args:
-        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        client: Your own client. It is used as you configured it, in one event loop, and `close`
+            leaves it open.
         endpoint: The address of your Azure resource.
         api_version: A version of Azure's API. None uses the v1 API, which has no versions.
         api_key: The API key.
@@ -59,18 +59,12 @@ class AzureOpenAIProvider(_AzureProvider):
         MissingSdkError: If the SDK is not installed.
     """
 
-    dialect = "openai_chat"
-    _provider_type = OpenAIChatProvider
 
-
-class AzureResponsesProvider(_AzureProvider):
+class AzureResponsesProvider(_AzureProvider, OpenAIResponsesProvider):
     """Sends requests of the `openai_responses` dialect to Azure OpenAI, without the SDK's retries.
 
     The arguments are those of `AzureOpenAIProvider`.
     """
-
-    dialect = "openai_responses"
-    _provider_type = OpenAIResponsesProvider
 
 
 def _create_client(
@@ -87,12 +81,14 @@ def _create_client(
         import openai
     except ModuleNotFoundError as error:
         raise MissingSdkError("openai") from error
+    http_client = openai.DefaultAsyncHttpxClient(timeout=timeout)
     if api_version is None:
         return openai.AsyncOpenAI(
             api_key=api_key or ad_token,
             base_url=f"{endpoint.rstrip('/').removesuffix('/openai/v1')}/openai/v1",
             timeout=timeout,
             max_retries=0,
+            http_client=http_client,
         )
     return openai.AsyncAzureOpenAI(
         azure_endpoint=endpoint,
@@ -101,4 +97,5 @@ def _create_client(
         azure_ad_token=ad_token,
         timeout=timeout,
         max_retries=0,
+        http_client=http_client,
     )

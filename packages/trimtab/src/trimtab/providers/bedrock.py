@@ -18,7 +18,8 @@ from trimtab.errors import (
     ProviderError,
     ProviderFailureDetails,
 )
-from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.anthropic import create_messages_sender
+from trimtab.providers.loop_clients import LoopClients
 
 if TYPE_CHECKING:
     from anthropic.lib.bedrock import AsyncAnthropicBedrock
@@ -135,10 +136,11 @@ def _shown_to_boto3(environ: Mapping[str, str]) -> Generator[None]:
 class BedrockClaudeProvider:
     """Sends requests of the `anthropic` dialect to Claude at Amazon Bedrock.
 
-    The SDK's own retries are off.
+    The SDK's own retries are off. It may be used in several event loops.
 
     Args:
-        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        client: Your own client. It is used as you configured it, in one event loop, and `close`
+            leaves it open.
         credentials: Credentials and region. None looks for them in the environment.
         base_url: Another endpoint than that of the region.
         timeout: Seconds without any data, not for the whole reply.
@@ -159,18 +161,21 @@ class BedrockClaudeProvider:
         timeout: float = 600.0,
     ) -> None:
         try:
+            from anthropic import DefaultAsyncHttpxClient
             from anthropic.lib.bedrock import AsyncAnthropicBedrock
         except ModuleNotFoundError as error:
             raise MissingSdkError("bedrock") from error
         self._aws_errors: Any = import_aws_module("botocore.exceptions").BotoCoreError
         self._frame_errors: Any = import_aws_module("botocore.eventstream").ParserError
-        self._own: AsyncAnthropicBedrock | None = None
-        self._session: Any = None
+        if client is None and credentials is None:
+            credentials = find_aws_credentials(os.environ)
+        aws = None if client is not None else credentials
+        self._session: Any = aws and aws.session
         self.credential_source = credentials.source if credentials else ""
-        if client is None:
-            aws = credentials or find_aws_credentials(os.environ)
-            self.credential_source = aws.source
-            client = self._own = AsyncAnthropicBedrock(
+
+        def create() -> AsyncAnthropicBedrock:
+            assert aws is not None  # noqa: S101 - only a client of the caller's needs none
+            return AsyncAnthropicBedrock(
                 api_key=aws.api_key,
                 aws_access_key=aws.access_key,
                 aws_secret_key=aws.secret_key,
@@ -179,18 +184,19 @@ class BedrockClaudeProvider:
                 base_url=base_url,
                 timeout=timeout,
                 max_retries=0,
+                http_client=DefaultAsyncHttpxClient(timeout=timeout),
             )
-            self._session = aws.session
-        self._client = client
+
+        self._clients = LoopClients[Any](create, client and client.with_options(max_retries=0))
         self._keys: tuple[str, str, str] | None = None
-        self._provider = AnthropicProvider(client)
+        self._exchange = create_messages_sender(self._get_signing_client)
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
         body = {"anthropic_version": BEDROCK_ANTHROPIC_VERSION, **request.get("extra_body", {})}
         try:
-            provider = await self._sign_with_newest_keys()
-            async for event in provider.send({**request, "extra_body": body}):
+            await self._renew_keys()
+            async for event in self._exchange.send({**request, "extra_body": body}):
                 yield event
         except self._frame_errors as error:
             words = f"an unreadable reply: {error}"
@@ -201,24 +207,24 @@ class BedrockClaudeProvider:
                 raise
             raise ProviderError(ProviderFailureDetails(kind="auth", message=str(error))) from error
 
-    async def _sign_with_newest_keys(self) -> AnthropicProvider:
-        """Return a provider with renewed keys if they expire soon; the session may call a server
-        for that."""
+    async def _renew_keys(self) -> None:
+        """Renew the keys if they expire soon; the session may call a server for that."""
         if self._session is None:
-            return self._provider
+            return
         frozen_keys = await asyncio.to_thread(
             self._session.get_credentials().get_frozen_credentials
         )
-        keys = (frozen_keys.access_key, frozen_keys.secret_key, frozen_keys.token)
-        if keys != self._keys:
-            self._keys = keys
-            client = self._client.with_options(
-                aws_access_key=keys[0], aws_secret_key=keys[1], aws_session_token=keys[2]
-            )
-            self._provider = AnthropicProvider(client)
-        return self._provider
+        self._keys = (frozen_keys.access_key, frozen_keys.secret_key, frozen_keys.token)
+
+    def _get_signing_client(self) -> Any:
+        client = self._clients.get()
+        if self._keys is None:
+            return client
+        access_key, secret_key, token = self._keys
+        return client.with_options(
+            aws_access_key=access_key, aws_secret_key=secret_key, aws_session_token=token
+        )
 
     async def close(self) -> None:
         """See `Provider`."""
-        if self._own is not None:
-            await self._own.close()
+        await self._clients.close()

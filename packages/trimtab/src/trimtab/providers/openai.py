@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trimtab.dialects.json_values import dicts_in_list
 from trimtab.errors import MissingApiKeyError, MissingSdkError
+from trimtab.providers.loop_clients import LoopClients
 from trimtab.providers.transport import SdkRequestSender
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-class _OpenAIProvider:
+class OpenAISdkProvider:
     """Sends requests through the official SDK. Its classes name the call."""
 
     dialect: ClassVar[str]
@@ -31,31 +32,38 @@ class _OpenAIProvider:
             import openai
         except ModuleNotFoundError as error:
             raise MissingSdkError("openai") from error
-        self._own: AsyncOpenAI | None = None
-        if client is None:
+
+        def create() -> AsyncOpenAI:
             try:
-                client = self._own = openai.AsyncOpenAI(
+                return openai.AsyncOpenAI(
                     api_key=api_key,
                     base_url=base_url,
                     timeout=timeout,
                     default_headers=headers,
                     max_retries=0,
+                    # The SDK's own would be closed by the garbage collector, in any event loop.
+                    http_client=openai.DefaultAsyncHttpxClient(timeout=timeout),
                 )
             except openai.OpenAIError as error:
                 raise MissingApiKeyError(
                     "no key for OpenAI: set OPENAI_API_KEY, or give api_key, '-' for a server that "
                     "needs none"
                 ) from error
-        self._client = client.with_options(max_retries=0)
+
+        self._use(LoopClients(create, client and client.with_options(max_retries=0)))
+
+    def _use(self, clients: LoopClients[AsyncOpenAI]) -> None:
+        import openai
+
+        self._clients = clients
         self._exchange = SdkRequestSender(
             openai,
-            self._find_call(self._client),
+            self._call,
             dialect_name=self.dialect,
             is_final_event=self._is_final_event,
         )
 
-    @staticmethod
-    def _find_call(client: AsyncOpenAI) -> Any:
+    async def _call(self, **request: Any) -> Any:
         raise NotImplementedError
 
     @staticmethod
@@ -68,19 +76,21 @@ class _OpenAIProvider:
 
     async def list_models(self) -> list[str]:
         """Return the names of the server's models; raise `ProviderError` if the call fails."""
-        return await self._exchange.list_model_names(self._client.models.list())
+        return await self._exchange.list_model_names(self._clients.get().models.list())
 
     async def close(self) -> None:
         """See `Provider`."""
-        if self._own is not None:
-            await self._own.close()
+        await self._clients.close()
 
 
-class OpenAIChatProvider(_OpenAIProvider):
+class OpenAIChatProvider(OpenAISdkProvider):
     """Sends requests of the `openai_chat` dialect through the official SDK, without its retries.
 
+    It may be used in several event loops.
+
     Args:
-        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        client: Your own client. It is used as you configured it, in one event loop, and `close`
+            leaves it open.
         api_key: The API key.
         base_url: Another server with this API, such as vLLM, llama.cpp, Ollama or OpenRouter.
         timeout: Seconds without any data, not for the whole reply.
@@ -93,9 +103,9 @@ class OpenAIChatProvider(_OpenAIProvider):
 
     dialect = "openai_chat"
 
-    @staticmethod
-    def _find_call(client: AsyncOpenAI) -> Any:
-        return client.chat.completions.create
+    async def _call(self, **request: Any) -> Any:
+        create: Any = self._clients.get().chat.completions.create
+        return await create(**request)
 
     @staticmethod
     def _is_final_event(event: Mapping[str, Any]) -> bool:
@@ -103,7 +113,7 @@ class OpenAIChatProvider(_OpenAIProvider):
         return any(choice.get("finish_reason") for choice in dicts_in_list(event.get("choices")))
 
 
-class OpenAIResponsesProvider(_OpenAIProvider):
+class OpenAIResponsesProvider(OpenAISdkProvider):
     """Sends requests of the `openai_responses` dialect.
 
     The arguments are those of `OpenAIChatProvider`.
@@ -111,26 +121,18 @@ class OpenAIResponsesProvider(_OpenAIProvider):
 
     dialect = "openai_responses"
 
-    @staticmethod
-    def _find_call(client: AsyncOpenAI) -> Any:
-        return _without_type_walk(client.responses.create)
+    async def _call(self, **request: Any) -> Any:
+        """Pass the body on unchanged.
+
+        The SDK would check the types of every item, which takes a third of a second for a long
+        history and changes nothing.
+        """
+        typed_names = ("model", "stream", "extra_headers", "extra_query", "timeout")
+        options = {name: request.pop(name) for name in typed_names if name in request}
+        more: dict[str, Any] = request.pop("extra_body", {})
+        create: Any = self._clients.get().responses.create
+        return await create(**options, extra_body={**request, **more})
 
     @staticmethod
     def _is_final_event(event: Mapping[str, Any]) -> bool:
         return event.get("type") in ("response.completed", "response.incomplete")
-
-
-def _without_type_walk(create: Any) -> Any:
-    """Pass the body on unchanged.
-
-    The SDK would check the types of every item, which takes a third of a second for a long history
-    and changes nothing.
-    """
-
-    async def send(**request: Any) -> Any:
-        typed_names = ("model", "stream", "extra_headers", "extra_query", "timeout")
-        options = {name: request.pop(name) for name in typed_names if name in request}
-        more: dict[str, Any] = request.pop("extra_body", {})
-        return await create(**options, extra_body={**request, **more})
-
-    return send

@@ -17,10 +17,6 @@ from trimtab.providers.error_parser import parse_error_event, parse_error_respon
 IsFinalEvent = Callable[[Mapping[str, Any]], bool]
 
 
-MAX_ENDED_CONNECTIONS = 20
-"""How many connections of ended event loops one call may come upon: a client keeps 20 or more."""
-
-
 class SdkRequestSender:
     """Sends requests by one method of an SDK's client and classifies its errors.
 
@@ -44,7 +40,7 @@ class SdkRequestSender:
         """Send a request; yield the events of a streamed reply, or the one whole reply."""
         began = has_ended = False
         try:
-            answer = await self._call_sdk(request)
+            answer = await self._create(**request)
             began = True
             if not request.get("stream"):
                 yield self._read_whole_reply(answer)
@@ -63,19 +59,6 @@ class SdkRequestSender:
             raise ProviderError(failure) from error
         if not has_ended:
             raise ProviderError(STREAM_CUT_SHORT)
-
-    async def _call_sdk(self, request: Mapping[str, Any]) -> Any:
-        """Call the SDK, whose client may have connections of event loops that have ended.
-
-        Nothing can be sent on these. The client forgets one of them with each error.
-        """
-        for _ in range(MAX_ENDED_CONNECTIONS):
-            try:
-                return await self._create(**request)
-            except Exception as error:
-                if not _is_of_closed_loop(error):
-                    raise
-        return await self._create(**request)
 
     async def list_model_names(self, listing: AsyncIterable[Any]) -> list[str]:
         """Return the model names of a listing of the SDK."""
@@ -127,12 +110,6 @@ class SdkRequestSender:
         if isinstance(error, sdk.APIError):
             return parse_error_response(None, sdk_error.body or words)
         return None
-
-
-def _is_of_closed_loop(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, RuntimeError):
-        error = error.__cause__
-    return str(error) == "Event loop is closed"
 
 
 def _http_errors(name: str) -> tuple[type[Exception], ...]:

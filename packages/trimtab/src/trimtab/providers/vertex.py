@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import MissingSdkError, ProviderError, ProviderFailureDetails
-from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.anthropic import create_messages_sender
+from trimtab.providers.loop_clients import LoopClients
 
 if TYPE_CHECKING:
     from anthropic.lib.vertex import AsyncAnthropicVertex
@@ -18,8 +19,11 @@ VERTEX_ANTHROPIC_VERSION = "vertex-2023-10-16"
 class VertexClaudeProvider:
     """Sends requests of the `anthropic` dialect to Claude at Vertex AI, without the SDK's retries.
 
+    It may be used in several event loops.
+
     Args:
-        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        client: Your own client. It is used as you configured it, in one event loop, and `close`
+            leaves it open.
         region: The region, such as `europe-west1`.
         project: The Google Cloud project.
         access_token: An access token. None uses Google's default credentials and renews them.
@@ -44,22 +48,25 @@ class VertexClaudeProvider:
     ) -> None:
         try:
             import google.auth.exceptions
-            from anthropic import NOT_GIVEN
+            from anthropic import NOT_GIVEN, DefaultAsyncHttpxClient
             from anthropic.lib.vertex import AsyncAnthropicVertex
         except ModuleNotFoundError as error:
             raise MissingSdkError("vertex") from error
         self._google_errors = google.auth.exceptions.GoogleAuthError
-        self._own: AsyncAnthropicVertex | None = None
-        if client is None:
-            client = self._own = AsyncAnthropicVertex(
+
+        def create() -> AsyncAnthropicVertex:
+            return AsyncAnthropicVertex(
                 region=region if region is not None else NOT_GIVEN,
                 project_id=project if project is not None else NOT_GIVEN,
                 access_token=access_token,
                 base_url=base_url,
                 timeout=timeout,
                 max_retries=0,
+                http_client=DefaultAsyncHttpxClient(timeout=timeout),
             )
-        self._provider = AnthropicProvider(client)
+
+        self._clients = LoopClients[Any](create, client and client.with_options(max_retries=0))
+        self._exchange = create_messages_sender(self._clients.get)
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
@@ -67,15 +74,14 @@ class VertexClaudeProvider:
         messages = [_as_taken_by_vertex(message) for message in request["messages"]]
         vertex_request = {**request, "messages": messages, "extra_body": body}
         try:
-            async for event in self._provider.send(vertex_request):
+            async for event in self._exchange.send(vertex_request):
                 yield event
         except self._google_errors as error:
             raise ProviderError(ProviderFailureDetails(kind="auth", message=str(error))) from error
 
     async def close(self) -> None:
         """See `Provider`."""
-        if self._own is not None:
-            await self._own.close()
+        await self._clients.close()
 
 
 def _as_taken_by_vertex(message: Mapping[str, Any]) -> Mapping[str, Any]:
