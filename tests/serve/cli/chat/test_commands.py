@@ -325,7 +325,7 @@ def test_erase_takes_a_message_out_of_the_session_and_of_what_was_typed():
     ("line", "said"),
     [
         ("/erase", "/erase needs an argument: /erase HANDLE"),
-        ("/erase m99 yes", "Nothing was erased: nothing is called m99"),
+        ("/erase m99 yes", "Nothing was erased: there is no m99"),
         ("/erase it yes", "'it' is not a handle; handles look like m12.0, m12 or m3-m50"),
     ],
 )
