@@ -117,7 +117,7 @@ for (let number = 0; number < turns; number++) {
 if (ask && figures.handle) {
   const answer = await ask("recall", { conversation, handle: figures.handle });
   figures.recalled = answer.text ?? "";
-  figures.gone = answer.status === 404 && answer.error.startsWith("nothing is called");
+  figures.gone = answer.status === 404 && answer.error.startsWith("there is no");
   figures.line = (await ask("totals", { conversation, end: true })).line ?? "";
 }
 console.log(JSON.stringify(figures));

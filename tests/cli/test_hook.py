@@ -123,7 +123,7 @@ def test_a_file_in_place_of_the_folder_is_named(home):
     folder.parent.mkdir(parents=True)
     folder.touch()
     text = hook("--erase", status=2)
-    assert f"trimtab: a file or a link is at {folder}; move it away" in text
+    assert f"trimtab: {folder} is a file or a link, not a folder; move it away" in text
 
 
 @pytest.mark.parametrize(

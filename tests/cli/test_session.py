@@ -197,7 +197,7 @@ def test_a_handle_that_names_nothing_is_refused(kept, handle):
     for command in ("why", "recall", "erase"):
         done = session(command, "alpha", handle, store=kept.root)
         assert done.exit_code == 2
-        assert f"nothing is called {handle}" in done.stderr
+        assert f"there is no {handle}" in done.stderr
 
 
 def test_a_handle_that_is_none_says_how_they_look(kept):

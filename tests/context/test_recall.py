@@ -70,10 +70,10 @@ def test_a_recall_is_answered_and_the_answer_added(dialect):
         ({"handle": "m2.0", "grep": "A$"}, "alpha\nbeta\ngamma delta"),
         ({"handle": "m2.0", "grep": "delta"}, "gamma delta"),
         ({"handle": "m2.0", "grep": "("}, "(no line matches)"),
-        ({"handle": "m99"}, "[nothing is called m99; positions go up to m3]"),
+        ({"handle": "m99"}, "[there is no m99; positions go up to m3]"),
         (
             {"handle": "m3-m2"},
-            "[nothing is called m3-m2: a range goes from the lower to the higher, m2-m3]",
+            "[there is no m3-m2: a range goes from the lower to the higher, m2-m3]",
         ),
         ({"handle": "it"}, "['it' is not a handle; handles look like m12.0, m12 or m3-m50]"),
     ],

@@ -80,7 +80,7 @@ def test_what_is_no_message_is_not_found():
     context = chat()
     context.add(user("Hello."))
     for handle in ("m0", "m1", "m2.1", "m99"):
-        with pytest.raises(LookupError, match=f"^nothing is called {handle}"):
+        with pytest.raises(LookupError, match=f"^there is no {handle}"):
             context.why(handle)
     with pytest.raises(ValueError, match="is not a handle"):
         context.why("the first one")

@@ -86,7 +86,7 @@ DESCRIPTIONS = {
     "reference/errors": "Every exception.",
     "reference/types": "Types for annotations.",
     "vectors": "Inputs and expected outputs for a port to another language.",
-    "stability": "What is public, the tiers, versions and stored formats.",
+    "stability": "Where you get help; what is public, the tiers, versions and stored formats.",
     "threats": "The threat model.",
     "benchmarks": "Speed, memory and cost, with the commands that measure them.",
     "peers": "Other libraries on the same conversations.",

@@ -260,7 +260,7 @@ def test_after_a_restart_an_old_handle_names_no_other_text(module):
         sent = host.fit(history(30))
         for handle in handles:
             answer = engine.handle_tool_call("recall", {"handle": handle}, messages=[])
-            assert answer.startswith(f"[nothing is called {handle}")
+            assert answer.startswith(f"[there is no {handle}")
         handles += re.findall(r"recall (m[\d.]+(?:~\w+)?)", str(sent))
     assert len(handles) == len(set(handles)) > 2
 

@@ -170,7 +170,7 @@ async def test_what_was_undone_is_erased_too(place):
 async def test_an_erasure_of_nothing_is_an_error_and_writes_nothing(store, handle):
     session = await Session.create(store, "s", **options())
     await session.add(user("Hello."))
-    with pytest.raises(LookupError, match=f"nothing was erased: nothing is called {handle}"):
+    with pytest.raises(LookupError, match=f"nothing was erased: there is no {handle}"):
         await session.erase(handle)
     assert await store.position("s") == 2
 

@@ -43,7 +43,7 @@ async def test_what_left_memory_is_recalled_as_it_was_said(store):
     whole = await worker.session.recall(f"m1-m{newest}")
     assert NEEDLE in whole
     assert whole.endswith(await worker.session.recall(f"m{newest}.0"))
-    with pytest.raises(LookupError, match=r"nothing is called m1\.0: position 1 is not a message"):
+    with pytest.raises(LookupError, match=r"there is no m1\.0: position 1 is not a message"):
         await worker.session.recall("m1.0")
 
 
@@ -98,7 +98,7 @@ async def test_the_recall_tools_answer_from_the_store_and_the_answer_is_marked(s
     ]
     assert told[0] == NEEDLE
     assert told[1] == f"{handle}.0: {NEEDLE}"
-    assert told[2].startswith("[nothing is called m9999; positions go up to m")
+    assert told[2].startswith("[there is no m9999; positions go up to m")
     said = [body for body in await bodies(store, "s") if isinstance(body, MessageAdded)]
     assert [body.recalled for body in said[-4:]] == [False, True, True, True]
     request = dump_canonical_json(await worker.ask())
@@ -112,16 +112,16 @@ async def test_what_was_undone_is_neither_recalled_nor_found(store):
     session = worker.session
     await session.rewind(int(handle[1:]) - 1)
     assert await session.search("xylophone") == "(nothing found)"
-    with pytest.raises(LookupError, match="nothing is called"):
+    with pytest.raises(LookupError, match="there is no"):
         await session.recall(handle)
     for _ in range(6):
         await worker.turn(rounds=2)
     assert session.window.base.last_evicted_seq > int(handle[1:])
-    with pytest.raises(LookupError, match="nothing is called"):
+    with pytest.raises(LookupError, match="there is no"):
         await session.recall(f"{handle}.0")
     again = await Session.open(store, "s")
     assert await again.search("xylophone") == "(nothing found)"
-    with pytest.raises(LookupError, match="nothing is called"):
+    with pytest.raises(LookupError, match="there is no"):
         await again.recall(handle)
 
 

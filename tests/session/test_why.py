@@ -187,7 +187,7 @@ async def test_what_is_no_message_is_not_found(store, handle, why):
     worker = await begun(store)
     await worker.say("Hello.")
     await worker.ask()
-    with pytest.raises(LookupError, match=f"^nothing is called {handle}{re.escape(why)}$"):
+    with pytest.raises(LookupError, match=f"^there is no {handle}{re.escape(why)}$"):
         await worker.session.why(handle)
 
 

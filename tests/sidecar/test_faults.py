@@ -140,10 +140,10 @@ def test_a_handle_of_a_lost_log_names_no_other_text(lost: str, tmp_path: Path):
     assert len(texts) > 1
     for handle in texts:
         recalled = ask(sidecar, "recall", conversation="a", handle=handle)
-        assert (recalled["status"], "nothing is called" in recalled["error"]) == (404, True)
+        assert (recalled["status"], "there is no" in recalled["error"]) == (404, True)
         arguments = {"handle": handle}
         told = ask(sidecar, "answer", conversation="a", tool="recall", arguments=arguments)
-        assert "nothing is called" in told["text"]
+        assert "there is no" in told["text"]
     shown_handles = re.findall(r"recall (m\d+\.\d+~\w+)", str(shown(answer)))
     assert {each["handle"] for each in answer["hidden"]} >= set(shown_handles) != set()
     for handle in shown_handles:

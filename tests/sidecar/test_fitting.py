@@ -216,7 +216,7 @@ def test_thinking_keeps_the_output_that_it_needs(sidecar: Sidecar):
 def test_a_field_that_an_operation_does_not_have_is_named(sidecar: Sidecar):
     for fields, error in (
         ({"want": "mapp"}, "want must be 'body' or 'map'"),
-        ({"window": 8}, "unknown field 'window'; there are conversation, body,"),
+        ({"window": 8}, "unknown field 'window'; the fields are conversation, body,"),
     ):
         answer = ask(sidecar, "fit", conversation="a", body=chat(1), **fields)
         assert (answer["status"], error in answer["error"]) == (400, True)

@@ -94,7 +94,7 @@ def test_a_range_and_a_part_are_taken_as_they_are_named():
 @pytest.mark.parametrize("handle", ["m9", "m4", "m3.1"])
 def test_what_is_not_there_cannot_be_erased(handle):
     log = [said(3), edit(4, "drop", 3, 3), said(5, recalled=True)]
-    with pytest.raises(LookupError, match=f"nothing was erased: nothing is called {handle}"):
+    with pytest.raises(LookupError, match=f"nothing was erased: there is no {handle}"):
         erases(log, handle)
 
 

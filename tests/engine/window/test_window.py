@@ -401,7 +401,7 @@ def test_recall_of_a_range_names_each_message():
 def test_recall_of_nothing_says_how_far_positions_go():
     context = chat()
     context.add(user("hello"))
-    with pytest.raises(LookupError, match="nothing is called m9; positions go up to m2"):
+    with pytest.raises(LookupError, match="there is no m9; positions go up to m2"):
         context.recall("m9")
 
 
@@ -413,5 +413,5 @@ def test_recall_of_what_is_no_message_names_the_nearest_that_are():
         LookupError, match=r"position 1 is not a message .* nearest are m2, m3, m4$"
     ):
         context.recall("m1")
-    with pytest.raises(LookupError, match=r"nothing is called m3\.4; the last part is m3\.0$"):
+    with pytest.raises(LookupError, match=r"there is no m3\.4; the last part is m3\.0$"):
         context.recall("m3.4")

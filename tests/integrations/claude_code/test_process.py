@@ -120,7 +120,9 @@ def test_a_fault_is_logged_without_the_output(folder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", type("", (), {"buffer": io.BytesIO(raw)}))
     main(["--folder", folder])
     line = read_log(folder)[-1]
-    assert line.endswith(f"NotADirectoryError a file or a link is at {session}; move it away")
+    assert line.endswith(
+        f"NotADirectoryError {session} is a file or a link, not a folder; move it away"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--max-tokens"], ["--max-tokens", "many"]])

@@ -125,7 +125,7 @@ async def test_what_it_cannot_do_is_told_in_its_words(tmp_path, mine):
     async with house(tmp_path, "Hello.") as serving:
         await serving.say("I am here.", key="a")
         await serving.turns.wait_until_idle()
-        with pytest.raises(ValueError, match="nothing was erased: nothing is called m99"):
+        with pytest.raises(ValueError, match="nothing was erased: there is no m99"):
             await erase(mine, "m99")
         with pytest.raises(ValueError, match="there is no session 'default/helper/none'"):
             await stored_sessions.delete_stored_session(str(tmp_path), mine, "default/helper/none")

@@ -246,7 +246,7 @@ async def test_what_cannot_be_erased_is_told():
         await house.service.erase_message(SESSION, "m2")
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
-    with pytest.raises(LookupError, match="nothing is called m99"):
+    with pytest.raises(LookupError, match="there is no m99"):
         await house.service.erase_message(SESSION, "m99")
 
 

@@ -138,7 +138,7 @@ async def test_what_is_no_result_is_an_error_and_not_the_end_of_the_turn(memory,
 
     told = await act(session, claude(ScriptedCall(name="read"), "I see."), [Hand(gives=gives)])
     assert of(ToolFinished, told)[0].is_error
-    assert "a tool gives a text or parts of content" in (await texts(memory, "tool"))[0]
+    assert "a tool must return a text or parts of content" in (await texts(memory, "tool"))[0]
 
 
 async def test_a_tool_may_give_parts(memory):

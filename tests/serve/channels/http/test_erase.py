@@ -49,7 +49,7 @@ async def test_what_names_nothing_is_not_found_and_what_is_no_handle_is_invalid(
         await served.session().ask("I am Ada.")
         for handle in ("m1", "m99", "m2.7"):
             told = problem(await http.post(ERASE, json={"handle": handle}), 404, "not-found")
-            assert told["detail"] == f"nothing was erased: nothing is called {handle}"
+            assert told["detail"] == f"nothing was erased: there is no {handle}"
         for body in (
             {},
             {"handle": "2"},

@@ -227,10 +227,10 @@ def test_a_handle_that_names_nothing_is_said_to():
         assert "/context messages lists" in await typed(talk, "/why m99")
         told = " ".join((await typed(talk, "/why m1.0")).split())
         assert told == (
-            "Nothing is called m1.0: position 1 is not a message (it is settings, a call or an "
+            "There is no m1.0: position 1 is not a message (it is settings, a call or an "
             "edit) or was undone; the nearest are m2, m6, m8; /context messages lists all handles"
         )
-        assert "Nothing is called m99" in await typed(talk, "/recall m99")
+        assert "There is no m99" in await typed(talk, "/recall m99")
         assert "is not a handle" in await typed(talk, "/why nonsense")
 
     with_turns(1, do)
@@ -325,7 +325,7 @@ def test_erase_takes_a_message_out_of_the_session_and_of_what_was_typed():
     ("line", "said"),
     [
         ("/erase", "/erase needs an argument: /erase HANDLE"),
-        ("/erase m99 yes", "Nothing was erased: nothing is called m99"),
+        ("/erase m99 yes", "Nothing was erased: there is no m99"),
         ("/erase it yes", "'it' is not a handle; handles look like m12.0, m12 or m3-m50"),
     ],
 )

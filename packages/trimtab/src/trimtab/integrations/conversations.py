@@ -140,7 +140,7 @@ class _Conversation:
             return bare
         own = f"end in {self.handle_tag}" if self.handle_tag else "have no such end"
         raise LookupError(
-            f"nothing is called {handle}: handles of this conversation {own}, and change when it "
+            f"there is no {handle}: handles of this conversation {own}, and change when it "
             "begins again; a search finds the text"
         )
 

@@ -261,7 +261,9 @@ def _normalise_content(value: Any) -> str | tuple[ToolContent, ...]:
         return value
     parts = tuple(cast("Sequence[Any]", value)) if isinstance(value, Sequence) else (value,)
     if wrong := [part for part in parts if not isinstance(part, ToolContent)]:
-        raise TypeError(f"a tool gives a text or parts of content, not {type(wrong[0]).__name__}")
+        raise TypeError(
+            f"a tool must return a text or parts of content, not {type(wrong[0]).__name__}"
+        )
     return parts
 
 

@@ -92,7 +92,7 @@ class Call:
     def check_fields(self, names: Collection[str]) -> None:
         """Refuse fields that the operation does not have: they may be misspelt."""
         if unknown := self.fields.keys() - {"id", "op", *names}:
-            raise Refusal(400, f"unknown field {min(unknown)!r}; there are {', '.join(names)}")
+            raise Refusal(400, f"unknown field {min(unknown)!r}; the fields are {', '.join(names)}")
 
     def read_text(self, name: str) -> str:
         """Return a field that may be missing."""

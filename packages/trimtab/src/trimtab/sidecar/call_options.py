@@ -53,7 +53,7 @@ class CallOptions:
         options = {**_DEFAULTS, **cast("dict[str, Any]", given or {})}
         if unknown := options.keys() - _DEFAULTS.keys():
             known = ", ".join(_DEFAULTS)
-            raise Refusal(400, f"unknown option {min(unknown)!r}; there are {known}")
+            raise Refusal(400, f"unknown option {min(unknown)!r}; the options are {known}")
         try:
             options["redact"] = self._find_redactor(options["redact"])
             check_conversation_options({**options, "recall": _add_tag(options["recall"])})
@@ -70,7 +70,7 @@ class CallOptions:
         key = tuple(dict.fromkeys(cast("list[str]", names)))
         if unknown := set(key) - REDACTION_PATTERNS.keys():
             known = ", ".join(REDACTION_PATTERNS)
-            raise ValueError(f"redact has no pattern {min(unknown)!r}; there are {known}")
+            raise ValueError(f"redact has no pattern {min(unknown)!r}; the patterns are {known}")
         if key not in self._redactors:
             self._redactors[key] = redactor(*key)
         return self._redactors[key]

@@ -377,7 +377,9 @@ class Sidecar:
         return Answer(fields={**fields, "line": format_totals(fields)})
 
     async def _refuse_operation(self, _: Call) -> Answer:
-        raise Refusal(404, f"no such operation; there are {', '.join(sorted(self._operations))}")
+        raise Refusal(
+            404, f"unknown operation; the operations are {', '.join(sorted(self._operations))}"
+        )
 
     async def _describe_health(self, _: Call) -> Answer:
         tools = {name: get_dialect(name).render_tools(RECALL_TOOLS) for name in DIALECT_NAMES}

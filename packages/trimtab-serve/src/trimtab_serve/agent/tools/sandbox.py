@@ -176,7 +176,7 @@ def find_sockets(cwd: Path, hidden_paths: Iterable[Path]) -> list[Path]:
     if len(sockets) > MAX_HIDDEN_SOCKETS:
         raise ToolError(
             f"{cwd} contains more than {MAX_HIDDEN_SOCKETS} sockets, so nothing was run; delete "
-            "those that nobody uses"
+            "unused ones"
         )
     return sockets
 

@@ -53,17 +53,17 @@ async def require_first_message_of_handle(store: Store, session: str, handle: st
     target = parse_handle(handle)
     position = await require_session_position(store, session)
     if not 0 < target.first_seq <= position:
-        raise LookupError(f"nothing is called {handle}: positions go up to m{position}")
+        raise LookupError(f"there is no {handle}: positions go up to m{position}")
     async for event in iterate_message_events(store, session, target.first_seq, target.last_seq):
         message = _message_of(event)
         if target.part_index is not None and target.part_index >= len(message.parts):
             raise LookupError(
-                f"nothing is called {handle}: m{event.seq} has {len(message.parts)} parts, and "
+                f"there is no {handle}: m{event.seq} has {len(message.parts)} parts, and "
                 f"the first is m{event.seq}.0"
             )
         return message
     raise LookupError(
-        f"nothing is called {handle}: event {target.first_seq} is not a message; `trimtab "
+        f"there is no {handle}: event {target.first_seq} is not a message; `trimtab "
         f"session show {session}` lists messages and their handles"
     )
 

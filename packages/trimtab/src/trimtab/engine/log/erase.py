@@ -157,9 +157,7 @@ class ErasurePlanner:
                     )
             if bisect_left(positions, target.first_seq) == bisect_right(positions, target.last_seq):
                 part = "" if target.part_index is None else f".{target.part_index}"
-                raise LookupError(
-                    f"nothing was erased: nothing is called m{target.first_seq}{part}"
-                )
+                raise LookupError(f"nothing was erased: there is no m{target.first_seq}{part}")
         return [one for one in self.erasures if not self._is_already_erased(one)]
 
     def _add_erasure(self, event: Event, part: int | None, why: str) -> None:

@@ -180,15 +180,15 @@ def build_unknown_handle_error(
     if target.last_seq < target.first_seq:
         right = f"m{target.last_seq}-m{target.first_seq}"
         return LookupError(
-            f"nothing is called {handle}: a range goes from the lower to the higher, {right}"
+            f"there is no {handle}: a range goes from the lower to the higher, {right}"
         )
     if message is not None:
         last_part = len(message.parts) - 1
         return LookupError(
-            f"nothing is called {handle}; the last part is m{target.first_seq}.{last_part}"
+            f"there is no {handle}; the last part is m{target.first_seq}.{last_part}"
         )
     if not 0 < target.first_seq <= last_seq:
-        return LookupError(f"nothing is called {handle}; positions go up to m{last_seq}")
+        return LookupError(f"there is no {handle}; positions go up to m{last_seq}")
     # Settings, calls and edits take positions, too, and what was undone is in no window.
     near = sorted(
         sorted(message_seqs, key=lambda seq: abs(seq - target.first_seq))[:MAX_NEAREST_HANDLES]
@@ -196,7 +196,7 @@ def build_unknown_handle_error(
     verb = "is" if len(near) == 1 else "are"
     nearest = f"; the nearest {verb} {', '.join(f'm{seq}' for seq in near)}" if near else ""
     return LookupError(
-        f"nothing is called {handle}: position {target.first_seq} is not a message "
+        f"there is no {handle}: position {target.first_seq} is not a message "
         f"(it is settings, a call or an edit) or was undone{nearest}"
     )
 

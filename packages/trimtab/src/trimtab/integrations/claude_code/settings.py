@@ -78,8 +78,8 @@ def build_read_rule(folder: str) -> str:
     """Return the permission with which Claude Code may read the whole texts, and nothing else."""
     if _SIGNS_WITH_MEANING_IN_RULES & set(folder) or not folder.isprintable():
         raise SettingsFault(
-            f"the folder {folder!r} has signs that a permission of Claude Code cannot contain; "
-            "set XDG_STATE_HOME to another folder"
+            f"the folder {folder!r} has characters that a permission of Claude Code cannot "
+            "contain; set XDG_STATE_HOME to another folder"
         )
     return f"Read(/{folder}/**)"
 

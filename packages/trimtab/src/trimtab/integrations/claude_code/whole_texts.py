@@ -156,7 +156,9 @@ def _open_inner_folder(path: str, above: int | None) -> Generator[int]:
     try:
         fd = os.open(name, _OPEN_FOLDER, dir_fd=above)
     except NotADirectoryError:
-        raise NotADirectoryError(f"a file or a link is at {path}; move it away") from None
+        raise NotADirectoryError(
+            f"{path} is a file or a link, not a folder; move it away"
+        ) from None
     try:
         state = os.fstat(fd)
         if state.st_uid != os.geteuid():
