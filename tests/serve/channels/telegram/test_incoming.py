@@ -234,13 +234,11 @@ async def test_guesses_of_the_secret_are_paced_and_telegram_is_not(served):
 
 
 @pytest.mark.parametrize("secret", [None, "a", "x" * 15, "with spaces in it!"])
-async def test_a_webhook_needs_a_secret(served, secret):
-    async with running(served, run=False) as bot:
-        block = TelegramSpec(
-            token=served.simulator.token, webhook="https://x.example/t", secret=secret
+def test_a_webhook_needs_a_secret(secret):
+    with pytest.raises(ValueError, match="openssl rand"):
+        TelegramSpec.model_validate(
+            {"token": "1:a", "webhook": "https://x.example/t", "secret": secret}
         )
-        with pytest.raises(ValueError, match="openssl rand"):
-            TelegramChannel(bot.service, "helper", block)
 
 
 class _Away(MemoryQueue):
