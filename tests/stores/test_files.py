@@ -390,7 +390,7 @@ def test_a_folder_is_named_by_its_session(session, name):
 
 
 @pytest.mark.parametrize("session", ["", "x" * 256, ":" * 86])
-def test_an_id_that_makes_no_folders_name_is_refused(session):
+def test_a_session_id_too_long_for_a_folder_name_is_refused(session):
     with pytest.raises(ValueError, match="use an id that gives 1 to 255 bytes"):
         session_to_folder_name(session)
 
