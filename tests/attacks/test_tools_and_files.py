@@ -143,7 +143,7 @@ def test_a_tool_server_gives_no_tool_a_name_of_ours():
 
 
 @pytest.mark.parametrize("name", ["../x", "..", "a/b", ".server", "a b", "x\ny", "-x", "\u202ex"])
-def test_an_agents_name_leads_nowhere(name: str, tmp_path: Path, monkeypatch):
+def test_path_traversal_in_an_agents_name_leads_nowhere(name: str, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_agent(tmp_path, "http://127.0.0.1:1", name=name)
     done = CliRunner().invoke(app, ["serve"])

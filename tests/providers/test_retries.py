@@ -57,7 +57,7 @@ async def gathered(provider):
     return [event async for event in provider.send({"model": "m"})]
 
 
-async def test_a_request_is_sent_again_until_it_is_answered():
+async def test_a_request_is_retried_until_it_is_answered():
     inner = Scripted([failed()], [failed("network")], [START, TEXT, STOP])
     waits = Waits()
     provider = with_retries(inner, sleep=waits, random_fraction=lambda: 1.0)
@@ -80,7 +80,7 @@ async def test_whoever_waits_hears_why_and_for_how_long():
     assert heard == [("rate_limit", 12.5)]
 
 
-async def test_a_failure_that_stays_is_raised_after_the_last_attempt():
+async def test_a_failure_that_stays_is_raised_after_the_last_retry():
     inner, waits = Scripted(*[[failed()]] * 5), Waits()
     with pytest.raises(ProviderError) as caught:
         await gathered(with_retries(inner, sleep=waits, random_fraction=lambda: 1.0))
@@ -89,7 +89,7 @@ async def test_a_failure_that_stays_is_raised_after_the_last_attempt():
 
 
 @pytest.mark.parametrize("kind", get_args(FailureKind))
-async def test_only_what_may_pass_is_tried_again(kind):
+async def test_only_transient_failures_are_retried(kind):
     inner = Scripted([failed(kind)], [TEXT])
     provider = with_retries(inner, sleep=Waits())
     if kind in TRANSIENT_KINDS:
@@ -100,7 +100,7 @@ async def test_only_what_may_pass_is_tried_again(kind):
         assert len(inner.requests) == 1
 
 
-async def test_the_wait_is_a_random_part_of_the_step_and_never_above_the_longest():
+async def test_the_backoff_is_a_random_part_of_the_step_and_never_above_the_longest():
     inner, waits = Scripted(*[[failed()]] * 9, [TEXT]), Waits()
     await gathered(
         with_retries(
@@ -116,7 +116,7 @@ async def test_a_wait_that_the_provider_asks_for_is_honoured_up_to_the_longest()
     assert waits.seconds == [7.25, 60.0]
 
 
-async def test_a_stream_that_breaks_before_its_first_content_is_tried_again():
+async def test_a_stream_that_breaks_before_its_first_content_is_retried():
     inner = Scripted([START, failed()], [START, TEXT, STOP])
     assert await gathered(with_retries(inner, sleep=Waits())) == [START, TEXT, STOP]
 

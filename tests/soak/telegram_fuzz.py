@@ -393,7 +393,7 @@ def _channel(
 ) -> TelegramChannel:
     own: dict[str, Any] = {"webhook": f"{hook}/hook", "secret": SECRET} if name == "hooked" else {}
     told = {"token": served.simulator.token, "api": served.url, "allow": ALLOW, "deny": DENY}
-    block = TelegramSpec.model_validate({**told, "rules": RULES, **own})
+    block = TelegramSpec.model_validate({**told, "rules": RULES}).model_copy(update=own)
     return TelegramChannel(service, name, block, min_interval_s=0.0, poll_timeout_s=5.0)
 
 

@@ -384,13 +384,13 @@ def test_a_piece_of_a_log_ends_with_large_texts_although_their_lines_are_short(r
         ("plain-id_1.2~", "plain-id_1.2~"),
     ],
 )
-def test_a_folder_is_named_by_its_session(session, name):
+def test_path_traversal_in_a_session_id_names_one_folder(session, name):
     assert session_to_folder_name(session) == name
     assert folder_name_to_session(name) == session
 
 
 @pytest.mark.parametrize("session", ["", "x" * 256, ":" * 86])
-def test_an_id_that_makes_no_folders_name_is_refused(session):
+def test_a_session_id_too_long_for_a_folder_name_is_refused(session):
     with pytest.raises(ValueError, match="use an id that gives 1 to 255 bytes"):
         session_to_folder_name(session)
 

@@ -40,14 +40,19 @@ WRONG_CHANNELS = {
             "mention, all, off"
         ),
     ),
-    "a webhook without encryption or secret": (
+    "a webhook without encryption": (
         BOT + "  webhook: http://bots.example.com/t\n",
         snapshot(
-            "agent.yaml has 2 problems:\n  line 5, column 3: telegram.webhook must begin with "
-            "https://, because Telegram calls no other addresses; without `webhook`, the bot "
-            "polls Telegram\n  line 5, column 3: telegram.webhook needs `secret` next to it, "
-            "or anybody could send messages as Telegram; create one with `openssl rand -hex "
-            "32` and write `secret: ${TELEGRAM_SECRET}`"
+            "agent.yaml, line 5, column 3: telegram.webhook must begin with https://, because "
+            "Telegram calls no other addresses; without `webhook`, the bot polls Telegram"
+        ),
+    ),
+    "a webhook without a secret": (
+        BOT + "  webhook: https://bots.example.com/t\n",
+        snapshot(
+            "agent.yaml, line 5, column 3: telegram.webhook needs `secret` next to it, or anybody "
+            "could send messages as Telegram; create one with `openssl rand -hex 32` and write "
+            "`secret: ${TELEGRAM_SECRET}`"
         ),
     ),
     "a webhook with a secret that somebody guesses": (

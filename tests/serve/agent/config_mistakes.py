@@ -15,13 +15,23 @@ WRONG = {
         ),
     ),
     "history at the provider": (
-        LEAST + "  params:\n    truncation: auto\n    extra_body: {thread: {type: create}}\n",
+        LEAST + "  params:\n    extra_body: {thread: {type: create}}\n",
         snapshot(
-            "agent.yaml has 2 problems:\n  line 4, column 5: model.params.truncation cannot be set "
-            "here: the provider would hide messages itself, and Trimtab would not know what the "
-            "model sees; remove it, and choose a policy and limits instead\n  line 5, column 18: "
-            "model.params.extra_body.thread cannot be set here: the provider would add its own "
-            "history, but Trimtab always sends the whole history; remove it"
+            "agent.yaml, line 4, column 18: model.params.extra_body.thread cannot be set here: the "
+            "provider would add its own history, but Trimtab always sends the whole history; "
+            "remove it"
+        ),
+    ),
+    "a wrong type, an invalid value and a setting that does not exist, in three blocks": (
+        SESSION + "  redact_patterns: ['(']\n  goal: cheap\ntelegram: {token: x, colour: red}\n",
+        snapshot(
+            "agent.yaml has 4 problems:\n  line 4, column 21: session.redact_patterns[1] is not a "
+            "regular expression: missing ), unterminated subpattern\n  line 5, column 9: "
+            'session.goal is "cheap"; it must be one of cost, balanced, quality or a number more '
+            "than 0\n  line 6, column 12: telegram.token is not a valid bot token, such as "
+            "123456:ABC-def; get one from @BotFather and write `${TELEGRAM_TOKEN}` here\n  line 6, "
+            "column 22: telegram.colour is not a known setting here; telegram accepts token, "
+            "webhook, secret, allow, deny, groups, rules, max_file_bytes, stream, api"
         ),
     ),
     "an empty file": (
@@ -289,7 +299,7 @@ WRONG = {
     "a limit in two units": (
         SESSION + "  context: {max_tool_result_tokens: 9, max_tool_result_chars: 36}\n",
         snapshot(
-            "agent.yaml, line 4, column 3: session.context.max_tool_result_tokens is 9 and "
+            "agent.yaml, line 4, column 13: session.context.max_tool_result_tokens is 9 and "
             "max_tool_result_chars is 36; set only one of them"
         ),
     ),
@@ -389,14 +399,14 @@ WRONG = {
     "more kept than the window holds": (
         SESSION + "  summary:\n    keep: 20\n",
         snapshot(
-            "agent.yaml, line 4, column 3: session.summary.keep is 20 and summary.window "
+            "agent.yaml, line 5, column 5: session.summary.keep is 20 and summary.window "
             "is 15; summary.keep must be smaller"
         ),
     ),
     "a summary before the trim": (
         SESSION + "  thresholds:\n    summarise: 0.95\n",
         snapshot(
-            "agent.yaml, line 4, column 3: session.thresholds.summarise is 0.95 and "
+            "agent.yaml, line 5, column 5: session.thresholds.summarise is 0.95 and "
             "thresholds.trim is 0.9; thresholds.summarise must be smaller"
         ),
     ),

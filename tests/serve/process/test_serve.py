@@ -29,7 +29,7 @@ async def said(client: Client, name: str = "one") -> list[tuple[str, str]]:
     indirect=["store"],
     ids=["files", "postgres"],
 )
-async def test_an_agent_is_served_and_ends_when_its_turns_have(tmp_path, simulator, store, number):
+async def test_a_graceful_shutdown_waits_for_the_turns(tmp_path, simulator, store, number):
     write_agent(tmp_path, simulator.url, session={"store": store})
     simulator.set_replies(["Good morning."])
     with serving(tmp_path) as server:
@@ -57,7 +57,9 @@ async def test_an_agent_is_served_and_ends_when_its_turns_have(tmp_path, simulat
         assert server.until("stopped")["handed_over"] == 0
 
 
-async def test_a_turn_that_takes_too_long_goes_on_with_the_next_process(tmp_path, simulator):
+async def test_a_turn_longer_than_the_shutdown_timeout_goes_on_with_the_next_process(
+    tmp_path, simulator
+):
     """The reader sees one answer without a gap, over two processes on the same port."""
     write_agent(tmp_path, simulator.url, serve={"port": free_port(), "shutdown_timeout": 0.2})
     with ExitStack() as held:

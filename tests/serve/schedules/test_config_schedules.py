@@ -94,12 +94,8 @@ async def test_a_result_belongs_into_the_session_of_the_chat_that_gets_it(given,
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"cron": "61 8 * * *"}, "Bad minute"),
-        ({"timezone": "Mars/Olympus"}, "unknown time zone"),
-        ({"to": "carrier:pigeon"}, "is not a valid chat"),
-        ({"to": "discord:1:2"}, "is not a valid chat"),
         ({"session": "a/b"}, "invalid session name"),
-        ({"at": "2027-01-31 08:00"}, "set either `cron` or `at`, not both"),
+        ({"cron": None, "at": "9999-12-31 23:59"}, "invalid date and time"),
     ],
 )
 async def test_what_cannot_be_read_changes_nothing_and_is_named(kept, given, why):

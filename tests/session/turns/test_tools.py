@@ -84,7 +84,7 @@ async def test_a_model_that_never_stops_calling_is_stopped(memory, most):
     assert valid(provider)
 
 
-async def test_a_tool_that_takes_too_long_is_given_up_and_the_others_are_not(memory):
+async def test_a_timeout_gives_up_one_tool_and_not_the_others(memory):
     session = await create(memory)
     never = asyncio.Event()
 

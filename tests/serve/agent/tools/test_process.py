@@ -71,7 +71,7 @@ async def test_there_is_no_input_and_no_terminal(tmp_path):
     ).describe() == ("read\nnone")
 
 
-async def test_a_program_that_never_ends_is_stopped_and_what_it_said_is_kept(tmp_path):
+async def test_a_timeout_stops_a_program_and_keeps_what_it_printed(tmp_path):
     ran = await run("echo begun; sleep 1000", tmp_path, timeout=1)
     assert (
         ran.describe()

@@ -119,11 +119,13 @@ async def running(
     )
     turns = LocalTurnRunner(service)
     queue.on_posted = turns.request_turn
+    # Telegram calls https alone, and the simulator of it http.
+    webhook = {"webhook": block.pop("webhook", None)}
     block = {"token": served.simulator.token, "allow": ["*"], "api": served.url, **block}
     channel = TelegramChannel(
         service,
         "helper",
-        TelegramSpec.model_validate(block),
+        TelegramSpec.model_validate(block).model_copy(update=webhook),
         min_interval_s=pace,
         poll_timeout_s=5.0,
         edit_pause_s=edit_pause,

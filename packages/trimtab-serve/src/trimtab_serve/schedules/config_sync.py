@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trimtab_serve.agent.config.checks import parse_chat_address
 from trimtab_serve.agent.config.spec import ScheduleSpec as Block
-from trimtab_serve.agent.config.spec import parse_chat_address
 from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress, is_valid_name
 from trimtab_serve.queue.messages import ReplyRoute
 from trimtab_serve.schedules.schedule import Schedule
 from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.triggers import (
-    Trigger,
     find_next_due_time,
     parse_cron_trigger,
     parse_one_time_trigger,
@@ -57,10 +56,13 @@ def build_schedule_from_config(
 ) -> Schedule:
     """Build a schedule from its block in the file. Raises `ValueError`."""
     try:
-        when = _parse_trigger_config(block)
-        route = parse_chat_route(block.to) if block.to is not None else None
+        if block.cron is not None:
+            when = parse_cron_trigger(block.cron, block.timezone)
+        else:
+            when = parse_one_time_trigger(block.at or "", block.timezone)
     except ValueError as error:
         raise ValueError(f"schedules.{name}: {error}") from None
+    route = parse_chat_route(block.to) if block.to is not None else None
     session = block.session or (
         name_chat_session(route) if route is not None else f"schedule:{name}"
     )
@@ -82,14 +84,6 @@ def build_schedule_from_config(
         catch_up=block.catch_up,
         catch_up_window=block.catch_up_window,
     )
-
-
-def _parse_trigger_config(block: Block) -> Trigger:
-    if block.cron is not None and block.at is None:
-        return parse_cron_trigger(block.cron, block.timezone)
-    if block.at is not None and block.cron is None:
-        return parse_one_time_trigger(block.at, block.timezone)
-    raise ValueError("set either `cron` or `at`, not both")
 
 
 def parse_chat_route(target: str) -> ReplyRoute:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
 
 from trimtab.engine.log.redaction import REDACTION_PATTERNS
-from trimtab.engine.policy.config import parse_policy_config
-from trimtab.models.catalog import parse_model_info, resolve_model_info
-from trimtab.options import RESERVED_PARAMS, find_forbidden_params
-from trimtab.session.spending import explain_unknown_price
 from trimtab.stores.factory import contains_database_password
-from trimtab_serve.agent.config.checks import check_channels_and_schedules
 from trimtab_serve.agent.config.env_refs import has_env_reference, resolve_env_references
 from trimtab_serve.agent.config.problems import (
     MAX_AGENT_FILE_BYTES,
@@ -32,8 +26,8 @@ from trimtab_serve.agent.config.schema import (
     is_settings_block,
     resolve_schema,
 )
-from trimtab_serve.agent.config.spec import AgentSpec, ContextLimitsSpec, McpToolSpec
-from trimtab_serve.agent.config.store_location import explain_invalid_store, resolve_store_location
+from trimtab_serve.agent.config.spec import AgentSpec, ContextLimitsSpec
+from trimtab_serve.agent.config.store_location import resolve_store_location
 from trimtab_serve.agent.config.validation_errors import explain_validation_errors
 from trimtab_serve.agent.config.yaml_document import ConfigPath as At
 from trimtab_serve.agent.config.yaml_document import (
@@ -50,17 +44,6 @@ _SECRET_PATHS = (
     ("discord", "token"),
 )
 _PROMPT_FILE_SUFFIXES = (".md", ".txt")
-
-
-_FILE_EQUIVALENTS = {
-    "model=": "set model.name",
-    "add(message)": "remove it: the session supplies the messages",
-    "system=": "set system, next to model",
-    "tools=": "set tools, next to model",
-    "max_output_tokens=": "set model.max_output_tokens",
-    "request(stream=True)": "remove it: replies are always streamed",
-}
-"""For each way to set a parameter in Python, the way to set it in the file."""
 
 
 def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> AgentSpec:
@@ -87,7 +70,6 @@ def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> A
     spec, wrong = _validate_spec(data, document)
     problems = [*document.problems, *wrong]
     if spec is not None:
-        problems += _check_related_settings(spec, document)
         problems += _check_system_prompt(spec, agent_file.parent, document)
     if spec is None or problems:
         raise AgentFileError(agent_file, problems)
@@ -220,80 +202,8 @@ def _validate_spec(
         return AgentSpec.model_validate(data), []
     except ValidationError as error:
         # Not raised from here: the error holds the values, and some may be secrets.
-        errors = error.errors(include_url=False, include_context=False)
+        errors = error.errors(include_url=False)
     return None, explain_validation_errors(errors, data, document)
-
-
-def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator[ConfigProblem]:
-    """Yield the problems that no single value shows."""
-    session = spec.session
-    for name in spec.model.params:
-        if name in RESERVED_PARAMS:
-            path = ("model", "params", name)
-            instead = _FILE_EQUIVALENTS[RESERVED_PARAMS[name]]
-            yield _problem_at(
-                f"{format_config_path(path)} cannot be set here; {instead}", path, document
-            )
-    for name, why in find_forbidden_params(spec.model.params).items():
-        inner = () if name in spec.model.params else ("extra_body",)
-        path = ("model", "params", *inner, name)
-        yield _problem_at(f"{format_config_path(path)} cannot be set here: {why}", path, document)
-    yield from _check_model_info_and_prices(spec, document)
-    if (wrong := explain_invalid_store(session.store)) is not None:
-        yield _problem_at(wrong, ("session", "store"), document)
-    context = session.context.model_dump(exclude_unset=True)
-    for name, prefix, limits in (
-        ("context", "session.context.", context),
-        ("summary", "session.", {"summary": session.summary.policy_settings()}),
-        ("thresholds", "session.", {"thresholds": session.thresholds.policy_settings()}),
-    ):
-        try:
-            parse_policy_config(limits)
-        except ValueError as error:
-            yield _problem_at(f"{prefix}{error}", ("session", name), document)
-    for at, pattern in enumerate(session.redact_patterns):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            path = ("session", "redact_patterns", at)
-            why = f"is not a regular expression: {error.msg}"
-            yield _problem_at(f"{format_config_path(path)} {why}", path, document)
-    yield from _check_proxies(spec, document)
-    for name, tool in spec.tools.items():
-        if isinstance(tool, McpToolSpec) and (tool.command is None) is (tool.url is None):
-            why = (
-                "needs `command`, the program to start, or `url`, the address of the server"
-                if tool.url is None
-                else "has both `command` and `url`; keep one of them"
-            )
-            yield _problem_at(f"tools.{name} {why}", ("tools", name), document)
-    for path, why in check_channels_and_schedules(spec, document):
-        yield _problem_at(f"{format_config_path(path)} {why}", path, document)
-
-
-def _check_proxies(spec: AgentSpec, document: YamlDocument) -> Iterator[ConfigProblem]:
-    for index, proxy in enumerate(spec.serve.trusted_proxies):
-        try:
-            ip_network(proxy)
-        except ValueError:
-            path = ("serve", "trusted_proxies", index)
-            why = "must be an address or a network, such as 10.0.0.7 or 10.1.0.0/16"
-            yield _problem_at(f"{format_config_path(path)} {why}", path, document)
-
-
-def _check_model_info_and_prices(
-    spec: AgentSpec, document: YamlDocument
-) -> Iterator[ConfigProblem]:
-    try:
-        info = resolve_model_info(spec.model.name, parse_model_info(spec.model.model_info))
-    except (TypeError, ValueError) as error:
-        why = str(error)
-        text = f"model.{why}" if why.startswith("model_info ") else f"model.model_info: {why}"
-        yield _problem_at(text, ("model", "model_info"), document)
-    else:
-        if spec.cost_ceilings and (info.input_price is None or info.output_price is None):
-            why = explain_unknown_price(spec.model.name)
-            yield _problem_at(f"cost: {why}", ("cost",), document)
 
 
 def _check_system_prompt(

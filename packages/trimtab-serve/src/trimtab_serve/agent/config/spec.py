@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from trimtab.engine.log.redaction import RedactionName
 from trimtab.engine.policy.config import (
@@ -20,10 +26,13 @@ from trimtab.engine.policy.config import (
 )
 from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME, PolicyName
 from trimtab.engine.summaries.transcript import MAX_MESSAGE_CHARS
-from trimtab.models.catalog import parse_model_info
+from trimtab.models.catalog import parse_model_info, resolve_model_info
 from trimtab.providers.factory import ProviderName
+from trimtab.session.spending import explain_unknown_price
 from trimtab.session.tools import OnInterrupt
 from trimtab.session.turn import MAX_TOOL_ITERATIONS
+from trimtab_serve.agent.config import checks
+from trimtab_serve.agent.config.checks import problem
 from trimtab_serve.agent.config.env_refs import (
     parse_env_text_as_scalar,
     parse_nested_env_texts_as_scalars,
@@ -78,7 +87,8 @@ TcpPort = Annotated[
 ]
 ChatIdentity = Annotated[int | str, BeforeValidator(parse_env_text_as_scalar)]
 
-_CHAT_ADDRESS = re.compile(r"(telegram|discord):(-?[0-9]{1,20})(?::([0-9]{1,20}))?")
+TelegramIdentity = Annotated[ChatIdentity, AfterValidator(checks.check_telegram_identity)]
+DiscordIdentity = Annotated[ChatIdentity, AfterValidator(checks.check_discord_identity)]
 
 
 class TenantLimitsSpec(ConfigBlock):
@@ -125,7 +135,7 @@ class ServeSpec(ConfigBlock):
     limit for open files, at most 10000."""
     max_connections_per_address: PositiveInt | None = None
     """The same for one address, or one IPv6 /64 network. By default half of `max_connections`."""
-    trusted_proxies: tuple[str, ...] = ()
+    trusted_proxies: tuple[Annotated[str, AfterValidator(checks.check_network)], ...] = ()
     """Addresses and networks of your reverse proxies: `[10.0.0.7, 10.1.0.0/16]`. Their header
     `X-Forwarded-For` names the caller, and they may have more connections than one address. From
     this machine the header counts without this setting."""
@@ -152,7 +162,7 @@ class ServeSpec(ConfigBlock):
 class TelegramRuleSpec(ConfigBlock):
     """Rules for certain users or chats."""
 
-    who: ChatIdentity
+    who: TelegramIdentity
     """The id of a user or a chat, an `@name`, or `"*"`."""
     groups: Literal["mention", "all", "off"] | None = None
     """When the bot answers this sender in groups. By default `telegram.groups`."""
@@ -163,16 +173,16 @@ class TelegramRuleSpec(ConfigBlock):
 
 
 class TelegramSpec(ConfigBlock):
-    token: str
+    token: Annotated[str, AfterValidator(checks.check_telegram_token)]
     """The bot's token from BotFather, as a reference: `${TELEGRAM_TOKEN}`."""
-    webhook: str | None = None
+    webhook: Annotated[str, AfterValidator(checks.check_webhook_address)] | None = None
     """The public address at which Telegram calls this server. By default the bot polls."""
     secret: str | None = None
     """The secret of the webhook, as a reference. Required with `webhook`."""
-    allow: tuple[ChatIdentity, ...] = ()
+    allow: tuple[TelegramIdentity, ...] = ()
     """Users and chats that the bot answers, by id or `@name`; `"*"` means everybody. By default
     nobody."""
-    deny: tuple[ChatIdentity, ...] = ()
+    deny: tuple[TelegramIdentity, ...] = ()
     """Whom the bot never answers, even if `allow` matches."""
     groups: Literal["mention", "all", "off"] = "mention"
     """When the bot answers in groups: if it is mentioned or replied to, always, or never."""
@@ -185,14 +195,19 @@ class TelegramSpec(ConfigBlock):
     api: str = "https://api.telegram.org"
     """The address of the Bot API."""
 
+    @model_validator(mode="after")
+    def _check_webhook(self) -> Self:
+        checks.check_webhook_secret(self.webhook, self.secret)
+        return self
+
 
 class DiscordSpec(ConfigBlock):
     token: str
     """The bot's token, as a reference: `${DISCORD_TOKEN}`."""
-    allow: tuple[ChatIdentity, ...] = ()
+    allow: tuple[DiscordIdentity, ...] = ()
     """Users, channels and servers that the bot answers, by id; `"*"` means everybody. By default
     nobody."""
-    deny: tuple[ChatIdentity, ...] = ()
+    deny: tuple[DiscordIdentity, ...] = ()
     """Whom the bot never answers, even if `allow` matches."""
     threads: StrictFlag = True
     """Whether to answer a mention in a channel in a new thread, which becomes a session."""
@@ -203,18 +218,18 @@ class DiscordSpec(ConfigBlock):
 
 
 class ScheduleSpec(ConfigBlock):
-    message: str
+    message: Annotated[str, AfterValidator(checks.check_scheduled_message)]
     """The message that the agent gets."""
-    cron: str | None = None
+    cron: Annotated[str, AfterValidator(checks.check_cron)] | None = None
     """When to run: minute, hour, day, month, weekday. Set either this or `at`."""
-    at: str | None = None
+    at: Annotated[str, AfterValidator(checks.check_moment)] | None = None
     """The time of a single run: `2027-01-31 08:00`. Set either this or `cron`."""
-    timezone: str = "UTC"
+    timezone: Annotated[str, AfterValidator(checks.check_time_zone)] = "UTC"
     """The time zone of `cron` and `at`."""
     session: str | None = None
     """The session that gets the message. By default that of the chat in `to`, or `schedule:` and
     the schedule's name."""
-    to: str | None = None
+    to: Annotated[str, AfterValidator(checks.check_chat_address)] | None = None
     """The chat that gets the result: `telegram:123456`, `discord:987654`. By default the result is
     only logged."""
     catch_up: Literal["skip", "once", "all"] = "once"
@@ -222,17 +237,13 @@ class ScheduleSpec(ConfigBlock):
     catch_up_window: NonNegativeInt = 86_400
     """Missed runs older than this number of seconds are skipped."""
 
-
-def parse_chat_address(address: str) -> tuple[str, int, int | None]:
-    """Return the platform, the chat and the topic that `to` names. Raises `ValueError`."""
-    match = _CHAT_ADDRESS.fullmatch(address.strip())
-    if match is None or (match[1] == "discord" and match[3]):
-        raise ValueError(
-            f"{address[:60]!r} is not a valid chat; write telegram:123456, "
-            "telegram:-1001234:7 for a "
-            "topic of a group, or discord:987654 for a channel"
-        )
-    return match[1], int(match[2]), int(match[3]) if match[3] else None
+    @model_validator(mode="after")
+    def _check_time(self) -> Self:
+        if self.cron is None and self.at is None:
+            raise problem("has no time; set `cron` to run repeatedly, or `at` to run once")
+        if self.cron is not None and self.at is not None:
+            raise problem("has both `cron` and `at`; keep one of them")
+        return self
 
 
 Permission = Literal["allow", "ask", "deny"]
@@ -276,12 +287,25 @@ class ModelSpec(ConfigBlock):
     ] = Field(default_factory=dict[str, Any])
     """What the catalog does not know of the model: the name of a catalog model, or values such as
     `max_output`."""
-    params: Annotated[dict[str, Any], AfterValidator(parse_nested_env_texts_as_scalars)] = Field(
-        default_factory=dict[str, Any]
-    )
+    params: Annotated[
+        dict[Annotated[str, AfterValidator(checks.check_param_name)], Any],
+        AfterValidator(parse_nested_env_texts_as_scalars),
+        AfterValidator(checks.check_params),
+    ] = Field(default_factory=dict[str, Any])
     """Further request parameters, passed on unchanged: `temperature`, `thinking`, …"""
     timeout: PositiveSeconds = 600.0
     """Seconds that one call may take."""
+
+    @model_validator(mode="after")
+    def _check_model_info(self) -> Self:
+        try:
+            resolve_model_info(self.name, parse_model_info(self.model_info))
+        except (TypeError, ValueError) as error:
+            why = str(error)
+            names_setting = why.startswith("model_info ")
+            text = why.removeprefix("model_info ") if names_setting else f": {why}"
+            raise problem(text, "model_info") from None
+        return self
 
     @property
     def base_model(self) -> str | None:
@@ -341,6 +365,11 @@ class ContextLimitsSpec(ConfigBlock):
     tools: dict[str, ToolContextSpec] = Field(default_factory=dict[str, ToolContextSpec])
     """Different settings for single tools, by the tool's name."""
 
+    @model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        checks.check_policy_settings(self.model_dump(exclude_unset=True))
+        return self
+
 
 class SummarySpec(ConfigBlock):
     by: Literal["model", "extract"] | None = None
@@ -370,6 +399,11 @@ class SummarySpec(ConfigBlock):
         """Return the settings of this block that a policy knows."""
         return self.model_dump(exclude_unset=True, exclude={"by", "model", "prompt"})
 
+    @model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        checks.check_policy_settings(self.policy_settings(), "summary")
+        return self
+
 
 class ThresholdsSpec(ConfigBlock):
     summarise: Fraction = SUMMARISE_AT_SHARE
@@ -385,9 +419,14 @@ class ThresholdsSpec(ConfigBlock):
         """Return the settings of this block that a policy knows."""
         return self.model_dump(exclude_unset=True, exclude={"display"})
 
+    @model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        checks.check_policy_settings(self.policy_settings(), "thresholds")
+        return self
+
 
 class SessionSpec(ConfigBlock):
-    store: str = "sessions"
+    store: Annotated[str, AfterValidator(checks.check_store)] = "sessions"
     """A folder next to the file, or a database such as `${DATABASE_URL}`."""
     policy: PolicyName = DEFAULT_POLICY_NAME
     """The policy that decides what to hide, and when."""
@@ -397,7 +436,9 @@ class SessionSpec(ConfigBlock):
     """Whether the model gets tools to look up hidden content."""
     redact: tuple[RedactionName, ...] = ()
     """What to redact from messages before they are stored: `email`, `iban`, `card`, `secret`."""
-    redact_patterns: tuple[str, ...] = ()
+    redact_patterns: tuple[
+        Annotated[str, AfterValidator(checks.check_regular_expression)], ...
+    ] = ()
     """Regular expressions of what to redact as well, such as `ACC-[0-9]+`."""
     on_disconnect: Literal["pause", "continue"] = "pause"
     """Whether a turn pauses after the current step when the client disconnects."""
@@ -515,6 +556,16 @@ class McpToolSpec(CommonToolSpec):
     only: tuple[str, ...] | None = None
     """The server's tools that the model gets. By default all."""
 
+    @model_validator(mode="after")
+    def _check_connection(self) -> Self:
+        if self.command is None and self.url is None:
+            raise problem(
+                "needs `command`, the program to start, or `url`, the address of the server"
+            )
+        if self.command is not None and self.url is not None:
+            raise problem("has both `command` and `url`; keep one of them")
+        return self
+
 
 class ScheduleToolSpec(CommonToolSpec):
     """Three tools with which a served agent sends itself messages at set times."""
@@ -555,6 +606,25 @@ class AgentSpec(ConfigBlock):
     """A bot on Discord."""
     schedules: dict[ToolName, ScheduleSpec] = Field(default_factory=dict[str, ScheduleSpec])
     """Messages that the agent gets at set times, by name."""
+
+    @model_validator(mode="after")
+    def _check_price(self) -> Self:
+        info = resolve_model_info(self.model.name, parse_model_info(self.model.model_info))
+        if self.cost_ceilings and (info.input_price is None or info.output_price is None):
+            raise problem(f": {explain_unknown_price(self.model.name)}", "cost")
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedules(self) -> Self:
+        for name, schedule in self.schedules.items():
+            platform = checks.parse_chat_address(schedule.to)[0] if schedule.to else None
+            if platform is not None and getattr(self, platform) is None:
+                raise problem(
+                    f"names a chat on {platform.capitalize()}, but the agent has no bot there; "
+                    f"add the block `{platform}` with its token",
+                    *("schedules", name, "to"),
+                )
+        return self
 
     @property
     def cost_ceilings(self) -> dict[str, float]:

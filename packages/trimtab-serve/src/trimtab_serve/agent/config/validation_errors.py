@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pydantic_core import ErrorDetails
 
+from trimtab_serve.agent.config.checks import PROBLEM_TYPE, WRITTEN
 from trimtab_serve.agent.config.env_refs import TextFromEnvironment
 from trimtab_serve.agent.config.problems import ConfigProblem, TextPosition
 from trimtab_serve.agent.config.schema import (
@@ -73,6 +74,8 @@ def _document_path(error: ErrorDetails, data: Any) -> ConfigPath:
         path.append(step)
     if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
         path.append("kind")
+    elif error["type"] == PROBLEM_TYPE:
+        path += error.get("ctx", {})["path"]
     return tuple(path)
 
 
@@ -82,7 +85,11 @@ def _explain_error(
     mark = document.marks.get(path)
     value = find_value_at(data, path)
     shape = find_schema_at(path[:-1], data) or {}
-    if error["type"] == "extra_forbidden":
+    if error["type"] == PROBLEM_TYPE:
+        quoted = f"`{mark.written}`" if mark and mark.written else "something else"
+        text = error["msg"].replace(WRITTEN, quoted)
+        place = mark and mark.key_position
+    elif error["type"] == "extra_forbidden":
         text = f"is not a known setting here; {suggest_setting(path, shape)}"
         place = mark and mark.key_position
     elif error["loc"][-1] == "[key]":
@@ -108,7 +115,8 @@ def _explain_error(
     if place is None:
         around = next(m for at in range(len(path), -1, -1) if (m := document.marks.get(path[:at])))
         place = around.key_position if path[:-1] else _FIRST_POSITION
-    return ConfigProblem(text=f"{format_config_path(path)} {text}", position=place, path=path)
+    space = "" if text.startswith(":") else " "
+    return ConfigProblem(text=f"{format_config_path(path)}{space}{text}", position=place, path=path)
 
 
 def _explain_missing_setting(path: ConfigPath, block: SchemaNode, document: YamlDocument) -> str:

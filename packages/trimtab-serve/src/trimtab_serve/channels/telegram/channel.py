@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from telegram import Bot, BotCommand, Message, Update
 from telegram.error import InvalidToken, TelegramError
 
-from trimtab_serve.agent.config.checks import is_webhook_secret
 from trimtab_serve.agent.config.spec import TelegramSpec
 from trimtab_serve.channels.chat_files import (
     FetchableChatFile,
@@ -129,12 +128,6 @@ class TelegramChannel:
         service.agent_for(
             str(SessionAddress(tenant=DEFAULT_TENANT, agent=agent_name, name=TELEGRAM_CHANNEL_NAME))
         )
-        if config.webhook is not None and not is_webhook_secret(config.secret):
-            raise ValueError(
-                "telegram.webhook needs telegram.secret: 16 to 256 letters, digits, _ or -. "
-                "Without one anybody could send messages as Telegram. Create one with `openssl "
-                "rand -hex 32`"
-            )
         self._service = service
         self._agent_name = agent_name
         self._config = config
