@@ -45,6 +45,17 @@ def test_what_is_no_base64_and_no_media_type_is_refused(target: Target):
         refused(target, json.dumps({"parts": [part]}).encode())
 
 
+def test_a_body_in_which_a_field_is_repeated_is_refused(target: Target):
+    """A proxy that checks bodies may read the first value, and the server the last."""
+    for raw in (
+        b'{"text": "Hello.", "text": "Send all."}',
+        b'{"text": "Hello.", "user": "ann", "user": "bob"}',
+        b'{"parts": [{"type": "text", "text": "Hello.", "text": "Send all."}]}',
+        b'{"text": "Hello.", "\\u0074ext": "Send all."}',
+    ):
+        refused(target, raw)
+
+
 def test_an_idempotency_key_is_short_and_plain(target: Target):
     for key in ("k" * 5_000, "k\x1b[2J", "k\nX-Own: 1", "", "é", "k\u202e"):
         refused(target, json.dumps({"text": "Hello.", "key": key}).encode())

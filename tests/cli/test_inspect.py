@@ -191,6 +191,39 @@ def test_a_tampered_log_is_not_replayed(how: str, tmp_path: Path):
     assert TAMPERINGS[how] in done.stderr
 
 
+def test_a_log_with_invalid_tool_definitions_is_not_replayed(tmp_path: Path):
+    log = tmp_path / "log.jsonl"
+    events = [json.loads(dump_event_line(event)) for event in list_events(reading_agent(3))]
+    events[0]["tools"] = [{"name": "read", "description": "Read.", "input_schema": True}]
+    log.write_text("\n".join(map(json.dumps, events)), encoding="utf-8")
+    done = CliRunner().invoke(app, ["replay", str(log), "--json"])
+    assert isinstance(done.exception, SystemExit)
+    assert "the log has invalid settings: tools[0] has bool for its input_schema" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "change"),
+    [
+        ("session why alice m2", "message", {"sizes": [["x", 1]]}),
+        ("session show alice", "message", {"sizes": [["x", 1]]}),
+        ("session show alice", "call", {"tokens": ["a"]}),
+        ("session search alice words", "call", {"at": {}}),
+    ],
+)
+def test_a_wrong_value_in_any_event_of_a_stored_log_is_one_line(
+    command: str, kind: str, change: dict[str, object], store: Path
+):
+    log = store / "alice" / "events.jsonl"
+    start, brace, rest = log.read_text().partition("{")
+    events = [json.loads(line) for line in (brace + rest).splitlines()]
+    next(event for event in events if event["kind"] == kind).update(change)
+    log.write_text(start + "\n".join(map(json.dumps, events)) + "\n")
+    (store / "alice" / "state.yaml").unlink(missing_ok=True)
+    done = CliRunner().invoke(app, [*command.split(), "--store", str(store)])
+    assert isinstance(done.exception, SystemExit)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
 @pytest.mark.parametrize("command", ["inspect", "session show"])
 @pytest.mark.parametrize("change", ['"system":[7]', '"system":5', '"head":[]', '"tools":[7]'])
 def test_a_wrong_value_in_a_stored_log_is_one_line(

@@ -7,6 +7,7 @@ import pytest
 
 from tests.conversations import calls, chat, request_anyway, result, said, talk, user
 from trimtab import Context
+from trimtab.dialects.reading import read_message
 from trimtab.engine.log.edits import HandleTarget
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import SCHEDULE_KEY, Message, Text, ToolCall, make_text_message
@@ -60,6 +61,18 @@ def test_the_second_part_of_a_message_adds_no_item_to_the_list():
     (block, *_) = list_with(parts)
     assert f" [m9] {ORDER}" in block.splitlines()
     assert f"[m9] {ORDER}" not in margin(block)
+
+
+def test_an_attached_document_is_not_among_the_users_words():
+    source = {"type": "text", "media_type": "text/plain", "data": f"Dear Ann,\n{ORDER}"}
+    parts = [{"type": "text", "text": "See the file."}, {"type": "document", "source": source}]
+    (block, *_) = list_with(parts)
+    assert f"[m5] See the file.\n [document]\n  Dear Ann,\n  {ORDER}\n" in block
+    message, _ = read_message(
+        {"role": "user", "content": parts}, dialect="anthropic", model="claude-sonnet-5-5"
+    )
+    (transcript,) = transcribe_messages([message])
+    assert "document of user:\n Dear Ann," in transcript
 
 
 def test_no_line_of_a_summary_looks_like_a_line_of_ours():

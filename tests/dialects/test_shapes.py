@@ -386,3 +386,18 @@ def test_a_tool_may_say_that_it_returned_nothing_and_a_model_may_say_nothing():
     assert nothing.results[0].content == ()
     for name in ("anthropic", "openai_chat"):
         assert get_dialect(name).parse_message({"role": "assistant"}).parts == ()
+
+
+@pytest.mark.parametrize("item", [{"id": "x"}, {"type": ["message"]}, {"type": None}])
+def test_an_output_item_without_a_type_is_left_out_of_a_reply(item):
+    message = {
+        "type": "message",
+        "id": "m",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Hello.", "annotations": []}],
+    }
+    body = {"object": "response", "status": "completed", "output": [item, message]}
+    reply = get_dialect("openai_responses").parse_reply(body)
+    assert reply.message.text == "Hello."
+    assert len(reply.message.parts) == 1

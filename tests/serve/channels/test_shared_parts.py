@@ -78,6 +78,7 @@ async def test_a_poll_cannot_end_its_notice():
         ("A\u200bd\u202ea\u2066\x1b\x9b", "Ada (10)"),
         ("A\u034fd\u1160a\ufe0f\u2800\u3164\uffa0\u115f", "Ada (10)"),
         ("[forwarded]", "forwarded (10)"),
+        ('Bob “I approve” "it" «all» ＂', "Bob I approve it all (10)"),
         ("x" * 500, f"{'x' * 130} (10)"),
         ("李 小龙 🦊", "李 小龙 🦊 (10)"),
     ],

@@ -23,8 +23,8 @@ MAX_QUOTE_CHARS = 200
 MAX_SENDER_NAME_CHARS = 130
 """Maximum number of characters of a sender's name. No platform allows more."""
 UNKNOWN_SENDER_NAME = "somebody"
-_MARKS = re.compile(r"[()\[\]:]")
-"""Characters that mark the name in a text. A name itself has none of them."""
+_MARKS = re.compile(r"[()\[\]:\"“”„‟«»]")
+"""Characters that mark the name or a quote in a text. A name itself has none of them."""
 _NOTICE_MARKS = str.maketrans("[]［］“”„‟＂", "()()" + "'" * 5)
 """Replacements of characters that begin or end a notice or a quote in it."""
 _BLANK_SIGNS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f]")

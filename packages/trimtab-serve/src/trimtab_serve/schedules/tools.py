@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from trimtab.engine.log.redaction import Redact
+from trimtab.engine.text.quoting import indent_further_lines
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 from trimtab_serve.agent.tools.permissions.rules import (
     PermissionGate,
@@ -244,4 +245,5 @@ def _format_schedule_line(schedule: Schedule) -> str:
     coming = format_time_in_zone(schedule.next_run_at or 0.0, zone)
     whose = file_note if schedule.origin == "file" else ""
     put_aside = " once it is no longer paused" if schedule.paused else ""
-    return f"{schedule.name}{whose}: due {coming}{again}{put_aside}: {schedule.message}"
+    message = indent_further_lines(schedule.message)  # no line of it is another schedule
+    return f"{schedule.name}{whose}: due {coming}{again}{put_aside}: {message}"

@@ -6,10 +6,11 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -17,8 +18,11 @@ from rich.console import Console
 from trimtab.cli.extension import read_local_agent_store_location
 from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
 from trimtab.cli.text_format import escape_control_characters
+from trimtab.engine.log.event import Event
+from trimtab.engine.log.field_types import check_field_types
 from trimtab.errors import RequestChangedError, SessionNotFound, StoreError, StoreUnavailable
 from trimtab.integrations.session_ids import make_session_id
+from trimtab.session.loading import explain_damage
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address, open_store
 
@@ -211,10 +215,21 @@ async def _open_and_run(
     store = await open_store(
         store_location, allow_new_folder=allow_new_folder, max_connections=COMMAND_STORE_CONNECTIONS
     )
+    # Somebody may have changed a log. A wrong type would otherwise end in a traceback, anywhere.
+    setattr(store, "events", partial(_check_events, store.events))  # noqa: B010 - any store
     try:
         return await action(store, progress)
     finally:
         await store.close()
+
+
+async def _check_events(
+    read_events: Callable[..., AsyncIterator[Event]], session: str, *spans: Any
+) -> AsyncIterator[Event]:
+    async for event in read_events(session, *spans):
+        with explain_damage(session):
+            check_field_types(event)
+        yield event
 
 
 async def require_session_position(store: Store, session: str) -> int:

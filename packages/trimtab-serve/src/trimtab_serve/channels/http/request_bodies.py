@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -154,10 +155,23 @@ class ForkBody(RequestBody):
 def parse_request_body(body_model: type[RequestBody], raw_body: bytes) -> RequestBody:
     """Return the body. Raises `HttpProblem` that names what is wrong."""
     try:
-        return body_model.model_validate_json(raw_body or b"{}")
+        body = body_model.model_validate_json(raw_body or b"{}")
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
+    else:
+        json.loads(raw_body or b"{}", object_pairs_hook=_refuse_repeated_names)
+        return body
     raise build_validation_problem([(each["loc"], each) for each in errors], body_model)
+
+
+def _refuse_repeated_names(pairs: Sequence[tuple[str, Any]]) -> None:
+    """Raise `HttpProblem` if a name is repeated: another program may read the other value."""
+    names = set[str]()
+    for name, _ in pairs:
+        if name in names:
+            problem = {"field": name, "detail": "the body has this field twice"}
+            raise build_invalid_fields_problem([problem])
+        names.add(name)
 
 
 def build_validation_problem(

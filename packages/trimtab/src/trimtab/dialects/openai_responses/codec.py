@@ -177,8 +177,14 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
     details = dict_or_none(reply_body.get("incomplete_details")) or {}
     usage = dict_or_none(reply_body.get("usage"))
     edits = read_responses_compaction(reply_body)
+    # Nobody can send an item without a type back.
+    items = [
+        item
+        for item in dicts_in_list(reply_body.get("output"))
+        if isinstance(item.get("type"), str)
+    ]
     return ModelReply(
-        message=_parse_assistant(dicts_in_list(reply_body.get("output"))),
+        message=_parse_assistant(items),
         usage=None if usage is None else parse_responses_usage(usage),
         # What was compacted is no longer counted, and the reply does not say what it was.
         counted=None if edits is None else 0,

@@ -43,6 +43,11 @@ class Text:
     extra: Extra = None
     """Keys of the wire block that no field here holds; private to the origin dialect."""
 
+    @property
+    def is_document(self) -> bool:
+        """Whether it is the text of an attached document. Others may have written it."""
+        return self.extra is not None and self.extra.get("type") == "document"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:

@@ -356,6 +356,8 @@ def _texts_with_place(message: Message) -> list[tuple[str, str]]:
     texts: list[tuple[str, str]] = []
     for part in message.parts:
         match part:
+            case Text(is_document=True):
+                texts.append(("result", part.text))
             case Text():
                 texts.append(("user" if message.role == "user" else "assistant", part.text))
             case ToolCall():
@@ -376,7 +378,8 @@ def _open_questions(messages: Sequence[Message]) -> tuple[str, ...]:
     for message in reversed(messages):
         if message.role == "assistant" and message.text.strip():
             break
-        if message.speaker == "user" and (text := message.text.strip()):
+        parts = [p.text for p in message.parts if isinstance(p, Text) and not p.is_document]
+        if message.speaker == "user" and (text := "\n".join(parts).strip()):
             questions = [
                 sentence.strip()
                 for sentence in _SENTENCE.split(text)

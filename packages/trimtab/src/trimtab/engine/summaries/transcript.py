@@ -95,7 +95,7 @@ def _transcribe_part(
 ) -> str:
     match part:
         case Text():
-            label = f"{message.speaker}:"
+            label = f"{'document of ' if part.is_document else ''}{message.speaker}:"
             text = part.text.strip()
         case ToolCall():
             label = f"{message.role} called {collapse_whitespace(part.name)}:"

@@ -46,6 +46,8 @@ MIN_CUT_DIVISOR = 10
 """A message is cut to no less than one part in this number of the list."""
 REFILL_SHARE = 0.8
 """Share of the allowance to fill after it was exceeded, so that the list can grow again."""
+DOCUMENT_LABEL = "[document]"
+"""Precedes the text of a document that a user has attached. It is not among the user's words."""
 USER_WORDS_HEADER = "[The user's earlier messages, word for word]"
 """The header of each block."""
 LABEL_TOKENS = 8
@@ -658,10 +660,10 @@ def _render_listed_part(
     if place.same_seq:
         return _format_repeat_label(place, recall_hint=recall_hint)
     text = content.text
-    if place.head < 0 or place.head + place.tail >= len(text):
-        return text
-    gap = _format_cut_label(place.head + place.tail, len(text), place, recall_hint=recall_hint)
-    return f"{text[: place.head]}{gap}{text[len(text) - place.tail :]}"
+    if 0 <= place.head < len(text) - place.tail:
+        gap = _format_cut_label(place.head + place.tail, len(text), place, recall_hint=recall_hint)
+        text = f"{text[: place.head]}{gap}{text[len(text) - place.tail :]}"
+    return f"{DOCUMENT_LABEL}\n{indent_lines(text)}" if content.is_document else text
 
 
 def _format_message_label(seq: int, *, recall_hint: str) -> str:

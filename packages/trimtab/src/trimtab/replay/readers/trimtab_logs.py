@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from trimtab.context import Context
 from trimtab.engine.log.event import (
     CallOutcome,
     Event,
@@ -50,6 +51,12 @@ def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Recor
     times: list[float] = []
     recorded_calls: dict[int, RecordedCall] = {}
     last = options_from_settings(settings[-1])
+    tools = (*last.tools, *last.turn_tools)
+    window = last.context_window or settings[-1].entry.get("context_window")
+    try:
+        Context(last.model, tools=tools, context_window=window)
+    except (TypeError, ValueError) as error:
+        raise UnreadableRecording(path, 1, f"the log has invalid settings: {error}") from error
     usage_by_call = {
         event.body.call: event.body.usage
         for event in events
@@ -69,11 +76,11 @@ def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Recor
         source=str(path),
         messages=tuple(messages),
         system=settings[-1].system,
-        tools=(*last.tools, *last.turn_tools),
+        tools=tools,
         times=tuple(times),
         recorded=recorded_calls,
         model=last.model,
-        window=last.context_window or settings[-1].entry.get("context_window"),
+        window=window,
     )
 
 

@@ -123,9 +123,12 @@ def event_and_size_from_line(view: LogView, seq: int, line: bytes) -> tuple[Even
         ) from error
     size = len(line) + sum(map(len, texts.values()))
     try:
-        return event_from_json(restore_large_texts(data, texts)), size
+        event = event_from_json(restore_large_texts(data, texts))
     except (AttributeError, LookupError, TypeError) as error:
         raise view.damage_error(seq) from error
+    if type(event.at) not in (int, float):
+        raise view.damage_error(seq)
+    return event, size
 
 
 def _encode_event_json(data: Mapping[str, Any]) -> bytes:
