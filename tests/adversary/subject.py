@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tests.adversary.counting import count, sent
 from tests.adversary.laws import Room
-from tests.conversations import request_anyway
+from tests.recording import request_anyway
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.larger_window import LARGER_WINDOW_REASON

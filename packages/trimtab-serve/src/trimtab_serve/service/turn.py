@@ -19,7 +19,6 @@ from trimtab.engine.policy.rejections import list_unanswered_entries
 from trimtab.errors import HistoryNotInMemory, ProviderError
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import OnEvent
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.metrics.recording import observe_answer_delays
@@ -197,7 +196,7 @@ class ServedTurn:
             return False
         put_off = rejected[kept:]
         try:
-            await SessionRecorder(self._session).put_off(self._positions[put_off[0].number])
+            await self._session.recorder.put_off(self._positions[put_off[0].number])
         except HistoryNotInMemory:
             return False
         self._messages = [message for message in self._messages if message not in put_off]
@@ -219,7 +218,7 @@ class ServedTurn:
         return pending
 
     async def _before_request(self) -> bool:
-        self._epoch = SessionRecorder(self._session).epoch or 0
+        self._epoch = self._session.recorder.epoch or 0
         await self._place_newest()
         # Tools take time, so new messages may have come. Before the first request, all were just
         # read.

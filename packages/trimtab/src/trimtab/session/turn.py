@@ -52,7 +52,6 @@ from trimtab.session.model_summaries import (
     configure_policy_for_summariser,
     summarise_session_logging_errors,
 )
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import TURN_WAIT_S, Session
 from trimtab.session.spending import CallCharge
 from trimtab.session.summariser import Summariser
@@ -174,7 +173,7 @@ async def run_turn(
     _check_provider(session, provider)
     session_tools = None if tools is None else {each.name: each for each in map(to_tool, tools)}
     tools_of_turn = {each.name: each for each in map(to_tool, turn_tools)}
-    recorder = SessionRecorder(session)
+    recorder = session.recorder
     functions = {**tools_of_turn, **(recorder.tools if session_tools is None else session_tools)}
     if (
         session_tools is None
@@ -191,7 +190,7 @@ async def run_turn(
         recorder.hold_turn(wait),
         recorder.turn_lock,
         emit_turn_start_and_failure(session, on_event),
-        _hold_claimed_turn(recorder, message, key) as answer,
+        _hold_claimed_turn(session, message, key) as answer,
     ):
         await set_session_tools(session, session_tools, tools_of_turn)
         if session_tools is not None:
@@ -300,16 +299,17 @@ def _find_end_reason(
 
 @asynccontextmanager
 async def _hold_claimed_turn(
-    recorder: SessionRecorder, message: Any, key: str | None
+    session: Session, message: Any, key: str | None
 ) -> AsyncGenerator[Message | None]:
     """Claim a turn and end it in the log, unless it fails. A failed turn can be continued.
 
     Yield the reply to the message if it has one already.
     """
+    recorder = session.recorder
     position = await recorder.claim_for(message, key)
     try:
         try:
-            yield None if position is None else await _find_answer(recorder.session, position)
+            yield None if position is None else await _find_answer(session, position)
         except ProviderError as error:
             # If the turn stayed open, it would be resumed and send the same request again.
             if not _is_rejection(error):
@@ -342,7 +342,7 @@ async def _summarise_after_turn(
             await session.store.release(session.id)
 
     if schedule_summary is None:
-        SessionRecorder(session).run_in_background(summarise())
+        session.recorder.run_in_background(summarise())
     elif not summariser.only_results and await session.pending_summary() is not None:
         await schedule_summary(session)
 
@@ -432,7 +432,7 @@ async def _request_reply(
             failure = error.failure
         except CostCeilingReached as refusal:
             clock.stop()
-            await SessionRecorder(session).record_call_over_ceiling(refusal.ceiling)
+            await session.recorder.record_call_over_ceiling(refusal.ceiling)
             tell(clock.build_finished_event("cost_ceiling"))
             raise
         except TurnStopped:
@@ -442,7 +442,7 @@ async def _request_reply(
             raise
         clock.stop()
         if reply is not None and failure is None:
-            is_end = await SessionRecorder(session).add_reply(reply, ends_turn=ends_turn)
+            is_end = await session.recorder.add_reply(reply, ends_turn=ends_turn)
             tell(clock.build_finished_event())
             entry = session.window.conversation.rounds[-1].entries[0]
             tell(
