@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conversations import PROSE, user
+from tests.recording import render_request
 from trimtab import Context
 from trimtab.engine.log.event import Edit, ModelCall
 
@@ -50,7 +51,7 @@ class Agent:
         """The results as the model sees them."""
         return [
             block["content"] if isinstance(block["content"], str) else block["content"][0]["text"]
-            for message in self.context._render_request()["messages"]
+            for message in render_request(self.context)["messages"]
             if message["role"] == "user" and isinstance(message["content"], list)
             for block in message["content"]
             if block["type"] == "tool_result"

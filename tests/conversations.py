@@ -26,21 +26,6 @@ def ticking(start: float = 0.0) -> Callable[[], float]:
     return tick
 
 
-def request_anyway(context: Context, **how: Any) -> Wire:
-    """The request of the window as it is, also if nobody waits for a reply.
-
-    Only a list that was passed to `sync` may end with a reply, but what is shown of a conversation
-    does not depend on its end.
-    """
-
-    def build(context: Context) -> Wire:
-        for events in context._request_steps(**how):
-            context._apply(events)
-        return context._render_request()
-
-    return context._run_in_one_thread(build)
-
-
 def chat(policy: Any = "layered", **options: Any) -> Context:
     """A context in the chat dialect with far more room than any preset's own numbers ask for."""
     settings: Wire = {

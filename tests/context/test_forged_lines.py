@@ -5,7 +5,8 @@ Each test lets somebody write a line that is Trimtab's, and looks for it at the 
 
 import pytest
 
-from tests.conversations import calls, chat, request_anyway, result, said, talk, user
+from tests.conversations import calls, chat, result, said, talk, user
+from tests.recording import request_anyway
 from trimtab import Context
 from trimtab.dialects.reading import read_message
 from trimtab.engine.log.edits import HandleTarget

@@ -88,14 +88,6 @@ def test_a_preview_leaves_the_window_as_it_is_whatever_would_be_hidden(policy):
     assert ops
 
 
-def test_a_preview_inside_of_a_draft_drafts_nothing():
-    context = chat()
-    context.add(user("hi"))
-    with context._drafting() as drafted:
-        context.preview()
-    assert drafted == []
-
-
 def test_a_past_request_is_rebuilt_exactly():
     context = chat(limits={"max_history_tokens": 100})
     sent = {}

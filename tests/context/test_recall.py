@@ -11,6 +11,7 @@ from tests.conversations import (
     talk,
     user,
 )
+from tests.recording import append, checkpoint
 from tests.replies import (
     DIALECTS,
     REPLY,
@@ -117,8 +118,8 @@ def test_a_range_that_is_turned_round_names_nothing(verb, gone):
     context = chat("full")
     talk(context, 2)
     if gone:
-        context._append(Edit(op="drop", first=2, last=4))
-        context._checkpoint()
+        append(context, Edit(op="drop", first=2, last=4))
+        checkpoint(context)
     count = len(context.events)
     with pytest.raises(LookupError, match="from the lower to the higher, m2-m4"):
         getattr(context, verb)("m4-m2")
@@ -128,8 +129,8 @@ def test_a_range_that_is_turned_round_names_nothing(verb, gone):
 def test_a_log_that_names_m0_is_read_all_the_same():
     context = chat()
     talk(context, 1)
-    context._append(Pin(first=0, last=0))
-    context._append(Edit(op="reveal", first=0, last=0))
+    append(context, Pin(first=0, last=0))
+    append(context, Edit(op="reveal", first=0, last=0))
     again = Context.load(context.dump())
     assert again.preview() == context.preview()
 

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tests.context.contexts import READ, start
-from tests.conversations import calls, chat, prose, request_anyway, result, said, talk, user
+from tests.conversations import calls, chat, prose, result, said, talk, user
 from tests.pictures import png, text
+from tests.recording import request_anyway
 from tests.replies import DIALECTS
 from trimtab import RECALL_TOOLS, Context, check
 from trimtab.engine.log.event import MessageAdded

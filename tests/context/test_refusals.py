@@ -8,6 +8,7 @@ import pytest
 
 from tests.context.contexts import READ
 from tests.conversations import chat, said, user
+from tests.recording import append
 from trimtab import Context, fit
 from trimtab.engine.log.call_failure import FAILURE_KINDS
 from trimtab.engine.log.event import Settings
@@ -224,7 +225,7 @@ def test_what_a_log_holds_is_taken_as_it_is():
     settings = context.window.settings
     old: dict[str, Any] = {"params": {"max_tokens": 5}, "limits": {"max_output_tokens": 50_000}}
     names = Settings.__dataclass_fields__
-    context._append(Settings(**{name: getattr(settings, name) for name in names} | old))
+    append(context, Settings(**{name: getattr(settings, name) for name in names} | old))
     again = Context.load(context.dump())
     again.configure(goal="cost")
     assert again.options.params == {"max_tokens": 5}

@@ -4,6 +4,7 @@ import pytest
 
 from tests.conversations import calls, chat, claude, prose, said, texts, user
 from tests.pictures import PNG_TEXT, png, text
+from tests.recording import checkpoint
 from trimtab import Context, check
 from trimtab.engine.log.event import Edit, MessageAdded
 from trimtab.engine.log.message import Media, Message, Text, ToolResult
@@ -285,7 +286,7 @@ def test_it_is_known_after_a_checkpoint_and_in_another_process():
     context.request()
     context.fail("rejected", message=POLICY)
     whole = list(context.events)
-    snapshot = context._checkpoint()
+    snapshot = checkpoint(context)
     again = Context.load(whole, snapshot=snapshot)
     for each in (context, again, Context.load(whole)):
         each.add(user("Something else."))

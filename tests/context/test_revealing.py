@@ -8,7 +8,6 @@ from tests.conversations import (
     claude,
     contents,
     prose,
-    request_anyway,
     result,
     results,
     said,
@@ -17,6 +16,7 @@ from tests.conversations import (
     use,
     user,
 )
+from tests.recording import apply_decided, checkpoint, decide, request_anyway
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.planning.plan import Decision, Plan
@@ -88,7 +88,7 @@ def test_what_is_to_be_seen_is_so_after_a_checkpoint_too():
     context = busy()
     seq = handle_of(context, 4)
     context.reveal(f"m{seq}")
-    snapshot, kept = context._checkpoint(), [*context.window.base.snapshot_events.values()]
+    snapshot, kept = checkpoint(context), [*context.window.base.snapshot_events.values()]
     again = Context.load(kept, snapshot=snapshot)
     assert results(again.request())[4] == prose(600, "file 4")
     assert results(context.request())[4] == prose(600, "file 4")
@@ -212,7 +212,7 @@ def test_what_cannot_be_shown_is_decided_about_once(more):
     context.add(user(prose(more)))
     context.add(user(prose(12_000)))
     context.request()
-    assert context._decide_edits() == []
+    assert decide(context) == []
 
 
 def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
@@ -231,8 +231,8 @@ def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
             context.reveal(handle)
     context.add(user(prose(300)))
     context.add(user("And?"))
-    context._apply(context._decide_edits())
-    assert context._decide_edits() == []
+    apply_decided(context)
+    assert decide(context) == []
 
 
 def test_auto_hides_nothing_that_was_revealed_as_long_as_it_fits():

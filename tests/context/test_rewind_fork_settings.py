@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -16,23 +15,32 @@ from tests.conversations import (
     claude,
     contents,
     prose,
-    request_anyway,
     said,
     talk,
     texts,
     user,
 )
 from tests.conversations import result as chat_result
+from tests.recording import (
+    append,
+    build_call,
+    checkpoint,
+    decide,
+    record_external_call,
+    render_request,
+    repair,
+    request_anyway,
+)
 from tests.replies import (
     claude_reply,
 )
 from trimtab import Context, check
-from trimtab import context as context_module
 from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.engine.policy.planning.plan import Decision, Plan
 from trimtab.errors import CannotFit, ErasedError, HistoryNotInMemory
 from trimtab.options import build_settings_event
 from trimtab.types import PolicyName
+from trimtab.verbs import configuring
 
 
 def test_a_rewind_by_handle_goes_back_to_behind_that_message():
@@ -72,7 +80,7 @@ def test_a_fork_after_a_checkpoint_shares_what_is_seen():
     context = chat()
     context.add(user("one"))
     context.add(said("two"))
-    context._checkpoint()
+    checkpoint(context)
     assert contents(context.fork().request()) == ["one", "two"]
     context.add(user("three"))
     position = context.window.seq
@@ -88,7 +96,7 @@ def test_a_fork_from_before_a_checkpoint_is_the_stores():
     context = chat()
     context.add(user("one"))
     context.add(said("two"))
-    context._checkpoint()
+    checkpoint(context)
     told = "cannot fork at 2; positions go from 3 to 3; .*: fork the session in its store"
     with pytest.raises(ValueError, match=told):
         context.fork(at=2)
@@ -98,7 +106,7 @@ def test_what_is_seen_can_be_erased_after_a_checkpoint():
     context = chat()
     handle = context.add(user("my secret"))
     context.add(said("noted"))
-    context._checkpoint()
+    checkpoint(context)
     context.erase(handle)
     context.add(user("next"))
     assert contents(context.request()) == ["[erased]", "noted", "next"]
@@ -109,8 +117,8 @@ def test_what_has_left_memory_is_not_believed_to_be_erased():
     first = context.add(user("my secret"))
     last = context.add(said("noted"))
     context.add(user("next"))
-    context._append(Edit(op="drop", first=2, last=2, why="mine"))
-    context._checkpoint()
+    append(context, Edit(op="drop", first=2, last=2, why="mine"))
+    checkpoint(context)
     count = len(context.events)
     for handle in (first, f"{first}-{last}"):
         with pytest.raises(LookupError, match="nothing was erased: position 2 is no longer in mem"):
@@ -148,7 +156,7 @@ def test_settings_are_built_once_a_day_for_options_that_stay(monkeypatch):
 
     tool: Any = deepcopy(READ)
     context = claude(tools=[tool], clock=lambda: now[0])
-    monkeypatch.setattr(context_module, "build_settings_event", count)
+    monkeypatch.setattr(configuring, "build_settings_event", count)
     for _ in range(3):
         context.configure(tools=[tool])
         context.add(user("hi"))
@@ -248,11 +256,11 @@ def test_the_settings_of_a_snapshot_come_back_with_their_own_policy():
     context = chat("full")
     context.add(user("one"))
     events = list(context.events)
-    base = context._checkpoint()
+    base = checkpoint(context)
     context.configure(policy=nothing)
     twin = Context.load([*events, *context.events], snapshot=base, policy=nothing)
     assert twin.options.policy is nothing
-    twin._apply([replace(events[0], seq=twin.window.seq + 1)])
+    append(twin, events[0].body)
     assert twin.options.policy == "full"
 
 
@@ -312,27 +320,27 @@ def test_decide_and_apply_are_what_request_does():
     for context in (one, other):
         for number in range(3):
             context.add(user(prose(400, f"{number}")))
-    one._apply(one._build_repair_events())
+    repair(one)
     count = len(one.events)
-    decided = one._decide_edits()
+    edits = decide(one)
     assert len(one.events) == count
-    one._apply(decided)
-    one._apply([one._build_call_event()])
-    assert one._render_request() == other.request()
-    assert one.dump() == other.dump()
+    append(one, *edits)
+    append(one, build_call(one))
+    assert render_request(one) == other.request()
+    assert [event.body for event in one.events] == [event.body for event in other.events]
 
 
 def test_a_step_lets_a_call_pass_that_was_made_elsewhere():
     context = chat()
     context.add(user("hi"))
-    context._record_external_call()
+    record_external_call(context)
     assert kinds(context) == ["Settings", "MessageAdded", "ModelCall"]
     assert context.window.accounting.sent_through_seq == 2
 
 
 def test_nothing_can_be_rendered_before_a_call_is_recorded():
     with pytest.raises(ValueError, match="no call is recorded"):
-        chat()._render_request()
+        render_request(chat())
 
 
 def test_what_cannot_fit_is_an_error_of_its_own():
@@ -401,7 +409,7 @@ def test_a_range_between_which_calls_were_made_is_erased_after_a_checkpoint():
     context.request()
     context.add(said("Nothing."))
     context.add(user("Really?"))
-    context._checkpoint()
+    checkpoint(context)
     context.erase("m2-m4")
     assert "secret" not in texts(context.request())
 
@@ -436,7 +444,7 @@ def test_an_erasure_that_reaches_into_what_has_left_memory_changes_nothing():
         context.add({"role": "assistant", "content": [*thought, call]})
         found = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "my secret"}
         context.add({"role": "user", "content": [found]})
-    context._checkpoint()
+    checkpoint(context)
     before = texts(context.preview().request)
     with pytest.raises(HistoryNotInMemory):
         context.erase(first)
@@ -464,7 +472,7 @@ def test_a_pin_is_taken_off_after_a_checkpoint():
     context.pin(handle)
     talk(context, 20, size=600)
     request_anyway(context)
-    context._checkpoint()
+    checkpoint(context)
     context.pin(handle, pinned=False)
     talk(context, 5, size=600, start=20)
     assert "keep me" not in texts(request_anyway(context))

@@ -6,6 +6,7 @@ import pytest
 
 from tests.context.contexts import start
 from tests.conversations import system, user
+from tests.recording import render_request
 from tests.replies import DIALECTS, stream
 from trimtab import Context
 from trimtab.engine.log.message import make_text_message
@@ -40,7 +41,7 @@ def test_a_half_in_what_is_set_is_replaced_before_it_is_recorded(dialect, given)
     count = len(context.events)
     context.configure(**given)
     assert len(context.events) == count
-    assert Context.load(context.dump())._render_request() == context._render_request()
+    assert render_request(Context.load(context.dump())) == render_request(context)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -56,12 +56,12 @@ def read_from(monkeypatch):
         firsts.append(options["first_item"])
         return read_history(messages, **options)
 
-    monkeypatch.setattr("trimtab.context.read_history", read)
+    monkeypatch.setattr("trimtab.verbs.matching.read_history", read)
     return firsts
 
 
 def known_history_reader():
-    from trimtab.context import read_history
+    from trimtab.verbs.matching import read_history
 
     return read_history
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conversations import chat, user
+from tests.recording import append
 from trimtab import Context
 from trimtab.engine.tokens.counter import EXACT_NAME_PREFIX
 
@@ -66,7 +67,7 @@ def test_a_fork_from_before_the_model_changed_counts_as_then():
 def test_a_model_that_somebody_else_sets_has_the_tokenizer_that_they_set(counter, kept):
     context = chat(tokenizer=letters)
     other = replace(context.window.settings, model="claude-sonnet-4-5", counter=counter)
-    context._append(other)
+    append(context, other)
     assert context.options.tokenizer is kept
 
 

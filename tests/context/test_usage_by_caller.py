@@ -7,7 +7,7 @@ import pytest
 from tests.conversations import said, user
 from tests.replies import stream
 from trimtab import Context, Usage
-from trimtab.context import _warn_once
+from trimtab.verbs.warnings import warn_once
 
 
 def test_usage_whose_input_leaves_out_cached_tokens_is_refused():
@@ -23,7 +23,7 @@ def test_usage_whose_input_leaves_out_cached_tokens_is_refused():
 
 
 def test_a_stream_without_usage_is_warned_of(caplog):
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     context = Context("gpt-4o")
     context.add(user("Hello."))
     context.request()

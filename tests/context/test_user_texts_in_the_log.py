@@ -22,6 +22,7 @@ from tests.context.user_texts import (
     turns,
 )
 from tests.pictures import png, text
+from tests.recording import checkpoint
 from trimtab import Context
 
 pytestmark = pytest.mark.slow
@@ -185,7 +186,7 @@ def test_a_past_request_with_a_list_is_rebuilt_as_it_was_sent(life):
 def test_a_checkpoint_leaves_the_list_as_it_was(life):
     context, handles = life
     twin = loaded(context)
-    context._checkpoint()
+    checkpoint(context)
     for each in (context, twin):
         turn(each, "Go on.", "go", size=300)
         each.add(person("And now?"))

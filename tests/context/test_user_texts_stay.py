@@ -29,7 +29,7 @@ from tests.context.user_texts import (
     turns,
     work,
 )
-from tests.conversations import request_anyway
+from tests.recording import request_anyway
 
 pytestmark = pytest.mark.slow
 

@@ -175,9 +175,10 @@ def check_shown_message(shown: ShownMessage, own: list[Any]) -> None:
 
 def check_that_it_is_kept_right(context: Context[Any], view: View) -> None:
     """What is kept from view to view must not differ from a view that is built anew."""
-    kept, context._shown = context._shown, None
+    state = context._state
+    kept, state.shown = state.shown, None
     anew = context.view()
-    context._shown = kept
+    state.shown = kept
     assert [*view] == [*anew]
     assert view.is_unchanged == anew.is_unchanged
     assert [shown.wire for shown in view] == [shown.wire for shown in anew]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.conversations import calls, chat, prose, said, talk, user
 from tests.conversations import result as chat_result
+from tests.recording import checkpoint
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.errors import HistoryNotInMemory
@@ -92,7 +93,7 @@ def test_what_left_memory_is_asked_of_the_store():
     talk(context, 3, size=400)
     context.add(user("now"))
     context.request()
-    context._checkpoint()
+    checkpoint(context)
     with pytest.raises(HistoryNotInMemory):
         context.why(first)
 

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from tests.conversations import request_anyway
+from tests.recording import request_anyway
 from trimtab import Context, Message, check, fit, make_text_message
 from trimtab.errors import CannotFit as CannotFit
 from trimtab.errors import ProviderError, ProviderFailureDetails

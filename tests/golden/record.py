@@ -17,6 +17,7 @@ from tests.conversations import ticking
 from tests.golden import bedrock
 from tests.golden.events import EVENTS
 from tests.golden.lists import LISTS_FILE, render_vectors
+from tests.recording import append
 from trimtab import Context
 from trimtab.engine.log.event import (
     Edit,
@@ -118,8 +119,9 @@ def _words_stay(context: Context) -> None:
     users = [entry.seq for entry in window.entries.values() if entry.message.role == "user"]
     parts = window.entries[call_seq].message.parts
     call = next(index for index, part in enumerate(parts) if isinstance(part, ToolCall))
-    context._append(_edit("truncate", call_seq, call_seq, part=call, text="[cut]", head=3))
-    context._append(
+    append(context, _edit("truncate", call_seq, call_seq, part=call, text="[cut]", head=3))
+    append(
+        context,
         _edit(
             "truncate",
             result_seq,
@@ -127,18 +129,18 @@ def _words_stay(context: Context) -> None:
             part=0,
             text="[shortened]",
             pieces=((0, 62), (93, 124)),
-        )
+        ),
     )
     references = (
         UserPartReference(users[0], 0),
         UserPartReference(users[1], 0, 5, 6),
         UserPartReference(users[2], 0, 0, 0, users[0]),
     )
-    context._append(_edit("drop", users[0], users[0], listed=references[:1]))
-    context._append(_edit("drop", users[1], users[2], listed=references[1:]))
+    append(context, _edit("drop", users[0], users[0], listed=references[:1]))
+    append(context, _edit("drop", users[1], users[2], listed=references[1:]))
     context.request()
     left_out = OmittedUserMessages(2, users[0], users[1], 1_700_000_000.0, 1_700_000_060.0)
-    context._append(_edit("drop", 0, 0, listed=references[2:], relists=True, left_out=left_out))
+    append(context, _edit("drop", 0, 0, listed=references[2:], relists=True, left_out=left_out))
     context.request()
 
 

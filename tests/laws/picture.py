@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tests.laws.oracle import without_margin_brackets
-from trimtab.context import Context
 from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.message import make_text_message
 from trimtab.engine.tokens.counter import measure_message_parts, measure_part
 from trimtab.engine.window.structure import CallResultPair, Entry, Group
 from trimtab.engine.window.window import Window
+from trimtab.verbs.reporting import build_report
+from trimtab.verbs.state import State
 
 
 def _plain(window: Window) -> dict[str, Any]:
@@ -74,9 +75,9 @@ def picture(window: Window) -> dict[str, Any]:
     }
 
 
-def outlook(context: Context) -> dict[str, Any]:
+def outlook(state: State) -> dict[str, Any]:
     """All that a context does with what it knows: the same, whatever has left its memory."""
-    window = context.window
+    window = state.window
     newest = window.newest_user_entry
     visible = window.visible_groups.values()
     plain = _plain(window)
@@ -96,14 +97,14 @@ def outlook(context: Context) -> dict[str, Any]:
         "said": window.conversation.total_messages,
         "cache": window.accounting.cache_misses,
         "wire_ids": window.conversation.visible_wire_ids,
-        "blocks": context._rendering.blocks,
-        "digest": context._rendering.hash_request({}),
-        "report": _report(context),
+        "blocks": state.rendering.blocks,
+        "digest": state.rendering.hash_request({}),
+        "report": _report(state),
     }
 
 
-def _report(context: Context) -> dict[str, Any]:
-    report = context.report().to_dict()
+def _report(state: State) -> dict[str, Any]:
+    report = build_report(state).to_dict()
     # What left memory was counted by the counter of that time.
     report["hidden"] = {kind: count for kind, (count, _) in report["hidden"].items()}
     return report

@@ -8,6 +8,7 @@ from typing import Any
 from tests.laws.lives import law
 from tests.laws.oracle import breaks
 from tests.laws.wires import blocks
+from tests.recording import rendering
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Step, Story, stories
 from trimtab.engine.log.event import Event
@@ -37,9 +38,9 @@ class Sticky:
             self.last = None  # a fork has left it behind
 
     def extends(self, life: Life, request: dict[str, Any]) -> None:
-        call, rendering = life.last_call, life.context._rendering
+        call = life.last_call
         wire = blocks(request, life.context.window.settings, call.volatile)
-        rendered = [(block.role, block.body) for block in rendering.blocks]
+        rendered = [(block.role, block.body) for block in rendering(life.context).blocks]
         last = self.last
         if last is not None and not broken(life.events[last.seq :], last.position):
             assert rendered[: len(last.rendered)] == last.rendered

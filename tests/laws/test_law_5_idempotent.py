@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.conversations import request_anyway
 from tests.laws.lives import law
 from tests.laws.oracle import Told, tell, under
 from tests.laws.picture import picture
+from tests.recording import apply_decided, decide, repair, request_anyway
 from tests.strategies.life import Hooks, Life, live
 from tests.strategies.logs import (
     Chat,
@@ -42,8 +42,8 @@ def previews_the_next_request(life: Life) -> None:
     if not context.window.entries:
         return
     before = picture(context.window)
-    clock, rendering = context._clock, context._rendering
-    other = deepcopy(context, {id(clock): clock, id(rendering): None})
+    clock = context._state.clock
+    other = deepcopy(context, {id(clock): clock})
     asked, shown = outcome(partial(request_anyway, other)), outcome(context.preview)
     if isinstance(shown, RequestPreview):
         assert dump_canonical_json(shown.request) == dump_canonical_json(asked)
@@ -75,13 +75,13 @@ class Idempotent:
 
     def decides_once(self, life: Life, stream: bool, volatile: str | None) -> None:
         context = life.context
-        context._apply(context._build_repair_events())
-        assert context._build_repair_events() == []
+        repair(context)
+        assert repair(context) == []
         try:
-            context._apply(context._decide_edits(volatile=volatile))
+            apply_decided(context, volatile=volatile)
         except CannotFit:
             return
-        assert context._decide_edits(volatile=volatile) == []
+        assert decide(context, volatile=volatile) == []
 
     def again(self, life: Life, request: dict[str, Any]) -> None:
         edits_shrink(life)

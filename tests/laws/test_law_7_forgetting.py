@@ -10,6 +10,7 @@ import pytest
 
 from tests.laws.lives import law
 from tests.laws.picture import outlook
+from tests.recording import checkpoint, decide
 from tests.strategies.life import Hooks, Life, live
 from tests.strategies.logs import Loop, Say, Setup, Step, Story, Touch, Words, stories
 from trimtab import Context
@@ -35,11 +36,11 @@ class Forgetful:
         then = self.random.choice(["go on", "go on", "forget", "forget and restart"])
         self.follow()
         if then != "go on" and self.life.events:
-            self.snapshots.append(round_trip(self.short._checkpoint()))
+            self.snapshots.append(round_trip(checkpoint(self.short)))
         if then == "forget and restart":
             self.restart(None)
         if self.life.context.window.entries:
-            assert outlook(self.short) == outlook(self.life.context)
+            assert outlook(self.short._state) == outlook(self.life.context._state)
             assert decided(self.short) == decided(self.life.context)
 
     def follow(self) -> None:
@@ -55,7 +56,7 @@ class Forgetful:
             self.restart(None)  # a function is not in the log
             return
         try:
-            self.short._apply(new)
+            self.short.window.apply(*new)
         except HistoryNotInMemory as error:
             self.restart(error.position)
 
@@ -88,7 +89,7 @@ def decided(context: Context) -> list[Edit] | str:
     if context.window.settings.policy not in set(POLICY_NAMES) - {"auto"}:
         return ""
     try:
-        return [event.body for event in context._decide_edits() if isinstance(event.body, Edit)]
+        return [body for body in decide(context) if isinstance(body, Edit)]
     except CannotFit as error:
         return str(error)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.conversations import request_anyway
 from tests.laws.lives import law
 from tests.laws.picture import picture, recount
+from tests.recording import request_anyway
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Step, Story, stories
 from trimtab import Context

@@ -7,6 +7,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from tests.laws.lives import law
+from tests.recording import append, decide, repair
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, counted_stories, stories
 from trimtab.engine.log.event import Edit
@@ -31,26 +32,26 @@ def bound(life: Life, volatile: str | None) -> int:
 
 def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -> None:
     context = life.context
-    context._apply(context._build_repair_events())
+    repair(context)
     window, budget = context.window, context.budget(volatile)
     room = replace(budget, max_output=budget.least_output).max_input_bound
     over = Plan(window, budget).bound() > room
     before = bound(life, volatile)
     try:
-        events = context._decide_edits(volatile=volatile)
+        edits = decide(context, volatile=volatile)
     except CannotFit:
         return
-    assert events or not over
-    for event in events:
-        assert isinstance(event.body, Edit)
-        assert event.body.op != "reveal"
+    assert edits or not over
+    for edit in edits:
+        assert isinstance(edit, Edit)
+        assert edit.op != "reveal"
         tokens, size = window.tokens, window.bytes
-        context._apply([event])
-        if event.body.part is not None:
-            assert window.tokens < tokens, f"{event.body} does not make the window smaller"
-            assert window.bytes <= size, f"{event.body} does not make the window smaller"
+        append(context, edit)
+        if edit.part is not None:
+            assert window.tokens < tokens, f"{edit} does not make the window smaller"
+            assert window.bytes <= size, f"{edit} does not make the window smaller"
     # The notice that groups were dropped takes some tokens, once; the pass must win them back.
-    assert not events or bound(life, volatile) < before
+    assert not edits or bound(life, volatile) < before
     assert Plan(window, context.budget(volatile)).bound() <= room
 
 

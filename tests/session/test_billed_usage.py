@@ -12,7 +12,6 @@ from tests.session.session_user import bodies, reply, text
 from trimtab.engine.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage
 from trimtab.errors import StaleOwner
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import serve_simulated_provider
 
 pytestmark = pytest.mark.anyio
@@ -117,17 +116,17 @@ async def test_a_reply_whose_turn_was_taken_over_is_counted_and_not_added(place,
     clicks = Clicks(place, address)
     clicks.together = asyncio.Barrier(1)
     stale, owner = await clicks.open(2)
-    await SessionRecorder(stale).claim()
+    await stale.recorder.claim()
     await stale.add(user("Hello."))
     reply = await clicks.client.messages.create(**await stale.request())
     clicks.billed.append((reply.usage.input_tokens, reply.usage.output_tokens))
-    await SessionRecorder(owner).claim()
+    await owner.recorder.claim()
     await clicks.answer(owner, 1)
     with pytest.raises(StaleOwner):
         await stale.add(reply)
     with suppress(StaleOwner):  # once more changes nothing
         await stale.add(reply)
-    SessionRecorder(stale).disown()
+    stale.recorder.disown()
     await clicks.check([stale, owner])
     said = [entry.message.role for entry in owner.window.entries.values()]
     assert said == ["user", "user", "assistant"]
@@ -151,13 +150,13 @@ async def test_a_request_that_is_sent_again_is_one_call_and_its_reply_one_messag
 async def test_a_summary_whose_turn_was_taken_over_is_counted_and_not_used(store):
     stale = await Session.create(store, "s", model=MODEL)
     await stale.add(user("Hello."))
-    await SessionRecorder(stale).claim()
+    await stale.recorder.claim()
     owner = await Session.open(store, "s")
-    await SessionRecorder(owner).claim()
+    await owner.recorder.claim()
     usage = Usage(input=900, output=90)
     attempt = SummaryAttempt(first=2, last=2, outcome="made", calls=1, usage=usage)
     with pytest.raises(StaleOwner):
-        await SessionRecorder(stale).record_summary_attempt(attempt)
+        await stale.recorder.record_summary_attempt(attempt)
     await owner.refresh()
     [recorded] = [b for b in await bodies(store, "s") if isinstance(b, SummaryAttempt)]
     assert (recorded.outcome, recorded.usage) == ("rejected", usage)

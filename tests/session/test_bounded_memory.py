@@ -23,7 +23,7 @@ def sizes(session: Session) -> tuple[int, int, int]:
     """Messages and events in memory, and bytes of the snapshot."""
     window = session.window
     stored = len(json.dumps(snapshot_to_json(window.base.snapshot)))
-    return len(window.entries), len(session._context.events), stored
+    return len(window.entries), len(window.base.events_since_snapshot), stored
 
 
 async def chatter(session: Session, turns: int, more: str = "") -> tuple[int, int, int]:

@@ -15,7 +15,6 @@ from trimtab.engine.log.event import (
 )
 from trimtab.errors import DuplicateIdempotencyKey, StaleOwner
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 
 pytestmark = pytest.mark.anyio
 
@@ -139,10 +138,10 @@ async def test_a_key_that_is_found_before_the_position_leaves_nobody_behind(stor
 async def test_a_stale_owner_writes_nothing_but_what_its_call_cost_and_stops(store):
     stale = Worker(await Session.create(store, "s", **options()))
     await stale.say("Hello.")
-    assert await SessionRecorder(stale.session).claim() == 1
+    assert await stale.session.recorder.claim() == 1
     await stale.ask()
     owner = Worker(await Session.open(store, "s"))
-    assert await SessionRecorder(owner.session).claim() == 2
+    assert await owner.session.recorder.claim() == 2
     log = [event async for event in store.events("s")]
     with pytest.raises(StaleOwner, match="epoch 1 of session 's' was taken over by epoch 2"):
         await stale.answer(text("Too late."))
@@ -158,17 +157,17 @@ async def test_a_stale_owner_writes_nothing_but_what_its_call_cost_and_stops(sto
     with pytest.raises(StaleOwner):
         await stale.session.request(volatile="too late")
     with pytest.raises(StaleOwner):
-        await SessionRecorder(stale.session).record_tool_start("t1")
+        await stale.session.recorder.record_tool_start("t1")
     with pytest.raises(StaleOwner):
         await stale.session.configure(system="Too late.")
     with pytest.raises(StaleOwner):
-        await SessionRecorder(stale.session).end_turn()
+        await stale.session.recorder.end_turn()
     with pytest.raises(StaleOwner):
         await stale.session.refresh()
     assert [event async for event in store.events("s")] == log
-    await SessionRecorder(owner.session).record_tool_start("t1")
+    await owner.session.recorder.record_tool_start("t1")
     await owner.answer(text("In time."))
-    await SessionRecorder(owner.session).end_turn()
+    await owner.session.recorder.end_turn()
     turns = [body for body in await bodies(store, "s") if isinstance(body, TurnProgressRecord)]
     assert [(turn.state, turn.epoch, turn.key) for turn in turns] == [
         ("claimed", 1, None),
@@ -182,9 +181,9 @@ async def test_whoever_lost_a_turn_may_claim_another(store):
     first = await Session.create(store, "s", **options())
     second = await Session.open(store, "s")
     assert [
-        await SessionRecorder(first).claim(),
-        await SessionRecorder(second).claim(),
-        await SessionRecorder(first).claim(),
+        await first.recorder.claim(),
+        await second.recorder.claim(),
+        await first.recorder.claim(),
     ] == [
         1,
         2,
@@ -197,7 +196,7 @@ async def test_whoever_lost_a_turn_may_claim_another(store):
 
 async def test_whoever_owns_no_turn_may_still_say_something(store):
     owner = await Session.create(store, "s", **options())
-    await SessionRecorder(owner).claim()
+    await owner.recorder.claim()
     gateway = await Session.open(store, "s")
     await gateway.add(user("A word from the user."))
     await owner.add(user("And the owner goes on."))
@@ -209,7 +208,7 @@ async def test_whoever_owns_no_turn_may_still_say_something(store):
 
 async def test_claims_at_once_have_epochs_of_their_own_and_one_owner_is_left(place):
     sessions = await opened(place)
-    epochs = await asyncio.gather(*(SessionRecorder(session).claim() for session in sessions))
+    epochs = await asyncio.gather(*(session.recorder.claim() for session in sessions))
     assert sorted(epochs) == list(range(1, WRITERS + 1))
     turns = [
         body

@@ -10,7 +10,7 @@ from trimtab.engine.log.event import Edit, PayloadErasure, dump_canonical_json
 from trimtab.engine.policy.planning.plan import MessageSpan
 from trimtab.errors import ErasedError, SessionNotFound, StaleOwner
 from trimtab.session import Session, loading
-from trimtab.session.recorder import SessionRecorder
+from trimtab.verbs.state import record
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
@@ -29,9 +29,8 @@ async def spread(store) -> tuple[Worker, str]:
     await worker.ask()
     handle = await worker.use(LARGE)
     part = int(handle[1:])
-    await session._append_body(
-        Edit(op="mask", first=part, last=part, part=0, text=f"[Previously viewed: {NEEDLE}]")
-    )
+    mask = Edit(op="mask", first=part, last=part, part=0, text=f"[Previously viewed: {NEEDLE}]")
+    await session.recorder.run(lambda _: record([mask]))
     await worker.answer(
         tool_use("r1", "recall", handle=f"{handle}.0", lines="1"),
         tool_use("r2", "search_history", query="herons brother"),
@@ -43,7 +42,7 @@ async def spread(store) -> tuple[Worker, str]:
     await worker.turn()
     last = session.window.seq - 10
     await session.add_summary(f"They saw {NEEDLE}.", span=MessageSpan(first=first, last=last))
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     await worker.turn()
     after = session.window.seq - 6
     await session.add_summary(
@@ -51,7 +50,7 @@ async def spread(store) -> tuple[Worker, str]:
     )
     for _ in range(5):
         await worker.turn(rounds=2)
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     assert int(handle[1:]) not in session.window.entries
     return worker, handle
 
@@ -73,9 +72,9 @@ async def test_an_erased_text_is_nowhere(place):
     copies = [b for b in await bodies(store, "s") if NEEDLE in str(b)]
     assert len(copies) == 6  # said, masked, recalled, found, summarised twice
 
-    assert await SessionRecorder(worker.session).erase(handle, reason="asked by the user") == []
+    assert await worker.session.recorder.erase(handle, reason="asked by the user") == []
     assert await places_of(NEEDLE, place, store) == []
-    assert NEEDLE not in repr(worker.session._context.events)
+    assert NEEDLE not in repr(worker.session.window.base.events_since_snapshot)
     assert NEEDLE not in str(worker.session.window.base.snapshot_events)
     await worker.say("Go on.")
     sent = dump_canonical_json(await worker.ask())
@@ -112,7 +111,7 @@ async def test_a_providers_error_that_quotes_an_erased_text_is_erased_with_it(pl
     await session.fail("rejected", message=f"flagged: 'The key is {NEEDLE}.'")
     await session.add(user("Never mind."))
     assert NEEDLE in str(await bodies(store, "s"))
-    await SessionRecorder(session).erase(handle)
+    await session.recorder.erase(handle)
     assert await places_of(NEEDLE, place, store) == []
     assert NEEDLE not in repr(session.window.accounting)
     await session.close()
@@ -124,11 +123,11 @@ async def test_the_forks_that_keep_a_copy_are_named_and_can_be_erased_in(place):
     worker, handle = await spread(store)
     twin = await worker.session.fork("t")
     await twin.fork("u")
-    assert await SessionRecorder(worker.session).erase(handle) == ["t"]
+    assert await worker.session.recorder.erase(handle) == ["t"]
     assert await places_of(NEEDLE, place, store) != []
-    assert await SessionRecorder(twin).erase(handle) == ["u"]
+    assert await twin.recorder.erase(handle) == ["u"]
     third = await Session.open(store, "u")
-    assert await SessionRecorder(third).erase(handle) == []
+    assert await third.recorder.erase(handle) == []
     assert await places_of(NEEDLE, place, store) == []
     await store.close()
 
@@ -152,7 +151,7 @@ async def test_one_part_is_erased_and_the_others_stay(store):
     with pytest.raises(ErasedError):
         await session.recall(f"{handle}.1")
     assert "Destroy" not in str(await bodies(store, "s"))
-    assert "Destroy" not in repr(session._context.events)
+    assert "Destroy" not in repr(session.window.base.events_since_snapshot)
 
 
 async def test_what_was_undone_is_erased_too(place):
@@ -236,7 +235,7 @@ async def test_erasing_the_same_again_records_nothing(store):
     handle = await session.add(user("My secret."))
     await session.erase(handle)
     position = await store.position("s")
-    assert await SessionRecorder(session).erase(handle) == []
+    assert await session.recorder.erase(handle) == []
     assert await store.position("s") == position
 
 
@@ -244,15 +243,15 @@ async def test_an_erasure_that_is_to_be_alone_ends_a_turn_that_another_runs(stor
     """What that one has in memory, it can write no more."""
     working = await Session.create(store, "s", **options())
     handle = await working.add(user("My secret."))
-    await SessionRecorder(working).claim()
+    await working.recorder.claim()
     other = await Session.open(store, "s")
-    await SessionRecorder(other).erase(handle, fence_open_turn=True)
+    await other.recorder.erase(handle, fence_open_turn=True)
     with pytest.raises(StaleOwner):
         await working.add(user("You said: My secret."))
     assert "secret" not in str(await bodies(store, "s"))
     with pytest.raises(StaleOwner):
         await working.refresh()
-    assert "secret" not in repr(working._context.events)
+    assert "secret" not in repr(working.window.base.events_since_snapshot)
 
 
 async def test_a_session_in_which_nothing_runs_is_not_claimed_for_an_erasure(store):
@@ -260,7 +259,7 @@ async def test_a_session_in_which_nothing_runs_is_not_claimed_for_an_erasure(sto
     handle = await session.add(user("My secret."))
     async with session.claim_turn(wait=None):
         pass
-    await SessionRecorder(session).erase(handle, fence_open_turn=True)
+    await session.recorder.erase(handle, fence_open_turn=True)
     assert session.window.accounting.epoch == 1
 
 
@@ -273,8 +272,8 @@ async def test_what_is_to_go_is_told_before_it_does(store):
         kept = str(await bodies(store, "s"))
         told.append((found.user_texts, found.message_keys, "My secret." in kept))
 
-    await SessionRecorder(session).erase(handle, before_rewrite=first)
-    await SessionRecorder(session).erase(handle, before_rewrite=first)
+    await session.recorder.erase(handle, before_rewrite=first)
+    await session.recorder.erase(handle, before_rewrite=first)
     assert told == [(["My secret."], {"k"}, True), (["[erased]"], {"k"}, False)]
 
 
@@ -290,11 +289,11 @@ async def test_volatile_texts_are_erased_with_the_messages_that_their_requests_a
         await session.request(volatile=f"Signed in: {turn}, second call")
         await session.add(reply(2 * number + 1, text("Done.")))
     await session.erase(handles[0])
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     assert await places_of("Signed in: Ann", place, store) == []
     assert await places_of("Signed in: Bob", place, store) != []
     again = await Session.open(store, "s")
-    assert outlook(again._context) == outlook(session._context)
+    assert outlook(again.recorder.state) == outlook(session.recorder.state)
     await session.erase(handles[1])
     assert "Signed in" not in str(session.window.last_call)
     assert await places_of("Signed in", place, store) == []

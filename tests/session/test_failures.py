@@ -33,7 +33,6 @@ from trimtab.errors import (
     StoreUnavailable,
 )
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 
 pytestmark = pytest.mark.anyio
@@ -108,11 +107,11 @@ async def test_a_request_that_was_cut_off_at_any_step_is_asked_for_again(store, 
 @pytest.mark.parametrize("when", WHEN)
 async def test_a_claim_that_was_cut_off_can_be_made_again(store, when):
     worker, failing = await started(store)
-    assert await SessionRecorder(worker.session).claim() == 1
+    assert await worker.session.recorder.claim() == 1
     failing.fail("append", when)
     with pytest.raises(StoreUnavailable):
-        await SessionRecorder(worker.session).claim()
-    epoch = await SessionRecorder(worker.session).claim()
+        await worker.session.recorder.claim()
+    epoch = await worker.session.recorder.claim()
     assert epoch == (3 if when == "after" else 2)
     await worker.say("Still here.")
     turns = [
@@ -181,7 +180,7 @@ async def test_without_its_snapshots_a_session_has_the_same_window(store, policy
     assert await store.snapshot("s") is not None
     with_them = await Session.open(store, "s", clock=Clock())
     without = await Session.open(Forgetful(store), "s", clock=Clock())
-    assert outlook(without._context) == outlook(with_them._context)
+    assert outlook(without.recorder.state) == outlook(with_them.recorder.state)
 
 
 class Changed(Wrapped):
@@ -201,7 +200,7 @@ async def snapshotted(store) -> Worker:
     worker = Worker(await Session.create(store, "s", **options(policy="layered")))
     for _ in range(6):
         await worker.turn(rounds=2)
-    await SessionRecorder(worker.session).checkpoint()
+    await worker.session.recorder.checkpoint()
     return worker
 
 
@@ -256,7 +255,7 @@ async def test_whoever_writes_to_a_log_that_was_deleted_and_begun_anew_is_told(s
     other = await Session.create(store, "s", **options(clock=time.time))
     for number in range(length - 1):
         await other.add(user(f"New {number}."))
-    for verb in (SessionRecorder(session).claim, session.refresh, session.request):
+    for verb in (session.recorder.claim, session.refresh, session.request):
         with pytest.raises(SessionNotFound):
             async with asyncio.timeout(20):
                 await verb()

@@ -258,8 +258,8 @@ async def test_a_fork_of_the_past_has_the_policy_of_that_time(store):
     at = worker.session.window.seq
     await worker.session.configure(policy="full")
     twin = await worker.session.fork("t", at=at)
-    assert twin._context.options.policy == "layered"
-    assert worker.session._context.options.policy == "full"
+    assert twin.options.policy == "layered"
+    assert worker.session.options.policy == "full"
 
 
 async def test_what_is_said_while_a_summary_is_made_stays(store):
@@ -310,5 +310,5 @@ async def test_a_rewind_far_back_by_another_writer_brings_the_policy_it_set_afte
     await other.configure(policy="full")
     await worker.session.refresh()
     assert worker.session.window.seq == other.window.seq
-    assert worker.session._context.options.policy == "full"
+    assert worker.session.options.policy == "full"
     assert dump_canonical_json(await worker.ask()) == dump_canonical_json(await other.request())

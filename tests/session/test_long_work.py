@@ -16,7 +16,6 @@ from trimtab.engine.recall.snippets import format_best_snippets
 from trimtab.engine.window.window import Window
 from trimtab.session import Session, store_recall, threads
 from trimtab.session import session as session_module
-from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +88,7 @@ async def test_a_request_over_long_messages_is_built_in_a_thread():
 async def test_the_request_and_the_snapshot_of_many_short_messages_are_built_in_a_thread(
     monkeypatch,
 ):
-    monkeypatch.setattr(session_module, "MESSAGE_BYTES", threads.MAX_INLINE_BYTES // 8)
+    monkeypatch.setattr(recorder_module, "MESSAGE_BYTES", threads.MAX_INLINE_BYTES // 8)
     policy = Function(lambda *_: Decision())
     checkpoint = Function(Window.checkpoint)
 
@@ -100,12 +99,12 @@ async def test_the_request_and_the_snapshot_of_many_short_messages_are_built_in_
     session = await create(policy=policy)
     for _ in range(8):
         await session.add(user("short"))
-        await SessionRecorder(session).checkpoint()
+        await session.recorder.checkpoint()
     assert checkpoint.last_ran_on_loop
     await session.add(user("short"))
     await session.request()
     assert not policy.last_ran_on_loop
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     assert not checkpoint.last_ran_on_loop
     assert "short" in str(await session.request())
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.conversations import prose, said, ticking, user
+from tests.recording import checkpoint
 from tests.session.session_user import tool_result, tool_use
 from trimtab import Context, Session, redactor
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import SENDER_KEY, Message, Text
 from trimtab.engine.window.checkpoint import MAX_REMEMBERED_REWINDS
 from trimtab.errors import HistoryNotInMemory
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores import FileStore
 from trimtab.testing import MemoryStore
 
@@ -51,7 +51,7 @@ def words(numbers: range) -> list[str]:
 async def test_all_of_a_long_conversation_is_there_although_memory_holds_little_of_it(store):
     session = await Session.create(store, "s", **SMALL)
     await session.sync(make_talk(1_200))
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     again = await Session.open(store, "s")
     assert len(again.window.entries) < 100
     for each in (session, again):
@@ -119,7 +119,7 @@ async def test_what_was_undone_long_ago_stays_out():
     await say(session, range(2, 30))
     for _ in range(MAX_REMEMBERED_REWINDS + 1):
         await session.rewind(session.window.seq)
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     again = await Session.open(store, "s")
     assert len(again.window.base.rewinds) == MAX_REMEMBERED_REWINDS
     assert await read(again) == words(range(30))
@@ -168,7 +168,7 @@ async def test_no_more_than_a_page_is_in_memory_at_a_time(tmp_path):
     store = FileStore(tmp_path)
     session = await Session.create(store, "s", **SMALL)
     await session.sync(make_talk(1_500))
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     await session.close()
     del session
     again = await Session.open(store, "s")
@@ -201,7 +201,7 @@ def test_a_context_reads_its_conversation_back():
     context.undo()
     context.erase(everything[0].handle)
     assert [logged.message.text for logged in context.messages()] == words(range(29))[1:]
-    context._checkpoint()
+    checkpoint(context)
     with pytest.raises(HistoryNotInMemory):
         context.messages()
     assert next(context.messages(after=everything[-4].handle)).message.text == "a28"

@@ -29,7 +29,6 @@ from trimtab.engine.log.event import (
 from trimtab.engine.policy.planning.plan import MessageSpan
 from trimtab.errors import RequestChangedError, UnusableSummary
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +139,7 @@ async def test_a_golden_log_gives_its_requests_from_every_store(store, dialect):
     seqs = await call_positions(store, "s")
     rebuilt = [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs]
     assert rebuilt == [dump_canonical_json(request) for request in requests]
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     assert [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs] == rebuilt
 
 

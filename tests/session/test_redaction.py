@@ -16,7 +16,7 @@ from trimtab.engine.log.redaction import redactor
 from trimtab.session import Session
 from trimtab.session.events import TextDelta
 from trimtab.session.interruption import record_partial_reply
-from trimtab.session.recorder import SessionRecorder, open_session_to_erase
+from trimtab.session.session import open_session_to_erase
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_what_is_redacted_is_in_no_store_and_the_model_does_not_see_it(pla
     blocks = second["messages"][1]["content"]
     assert blocks[0]["text"] == "To [redacted: email]:"
     assert blocks[1]["input"] == {"to": "[redacted: email]", "about": ["[redacted]", 5]}
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     for raw in (EMAIL, ACCOUNT):
         assert await places_of(raw, place, store) == []
     assert await places_of("[redacted: email]", place, store) != []

@@ -6,7 +6,6 @@ from tests.conversations import user
 from trimtab.engine.window.window import Window
 from trimtab.errors import NewerLogError
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import MemoryStore
 
 NEWER = (
@@ -22,7 +21,7 @@ async def test_a_newer_renderer_is_refused_before_anything_is_written(monkeypatc
         newer.setattr("trimtab.engine.window.window.RENDERER_VERSION", 2)
         session = await Session.create(store, "s", model="gpt-4o")
         await session.add(user("Hello."))
-        await SessionRecorder(session).checkpoint()
+        await session.recorder.checkpoint()
         snapshot = await store.snapshot("s")
         assert snapshot is not None
         assert session.window.settings.renderer == 2

@@ -16,7 +16,6 @@ from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.presets import POLICY_NAMES, build_policy
 from trimtab.errors import CannotFit, PositionTaken, SessionNotFound
 from trimtab.session import Session, loading
-from trimtab.session.recorder import SessionRecorder
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +46,7 @@ async def test_reopening_changes_nothing_under_any_preset(place, policy):
         assert broken.sent == steady.sent
         if number % 3 == 2:
             broken.session = await reopened(place, broken.session, clock)
-            assert outlook(broken.session._context) == outlook(steady.session._context)
+            assert outlook(broken.session.recorder.state) == outlook(steady.session.recorder.state)
     assert len(steady.sent) == 18 * 3
     assert policy == "full" or await edits(steady.session.store, "a")
     assert await edits(broken.session.store, "b") == await edits(steady.session.store, "a")
@@ -197,7 +196,7 @@ async def test_an_error_of_the_provider_is_kept_and_teaches_its_limit(place):
     session = await Session.create(await place.open(), "s", **options(context_window=None))
     await session.add(user("Hi."))
     await session.request()
-    await SessionRecorder(session).record_failure("overflow", limit=5_000, input=6_000)
+    await session.recorder.record_failure("overflow", limit=5_000, input=6_000)
     again = await reopened(place, session, Clock())
     assert again.budget().limit == 5_000
     with pytest.raises(ValueError, match="no call is open"):
@@ -273,7 +272,7 @@ async def test_a_preview_is_what_the_next_request_is_and_writes_nothing(store):
     worker = Worker(await Session.create(store, "s", **options(policy="layered")))
     for _ in range(6):
         await worker.turn(rounds=2)
-    await SessionRecorder(worker.session).checkpoint()
+    await worker.session.recorder.checkpoint()
     await worker.say("And now?")
     before = await store.position("s")
     shown = await worker.session.preview()

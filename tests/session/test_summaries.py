@@ -21,7 +21,6 @@ from trimtab.engine.text.quoting import indent_lines
 from trimtab.errors import ProviderFailureDetails
 from trimtab.session import Session, store_recall
 from trimtab.session.model_summaries import summarise_session_if_due
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.summariser import (
     Summariser,
     build_summary_prompt,
@@ -360,7 +359,7 @@ async def test_a_summary_is_opened_level_by_level(memory):
     assert second is not None
     assert second.prior
     assert second.handle in session.window.conversation.framed_summary(second)
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
 
     async def asks(handle: str, **how: str) -> str:
         call = ToolCall(

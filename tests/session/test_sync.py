@@ -21,7 +21,6 @@ from trimtab import Context, EditNotice
 from trimtab.engine.log.event import Event, MessageAdded, Rewind, dump_canonical_json
 from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores import open_store
 from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore
@@ -271,7 +270,7 @@ async def test_messages_that_repeat_are_told_apart_after_a_restart():
     messages = [{"role": "user", "content": prose(600, "again")} for _ in range(60)]
     await session.sync(messages)
     last = await session.request()
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     assert session.window.base.last_evicted_seq > 0
     session = await Session.open(store, "s", clock=clock)
     await session.sync(deepcopy(messages))

@@ -42,7 +42,7 @@ from trimtab.errors import (
     StoreUnavailable,
 )
 from trimtab.session import Session
-from trimtab.session.loading import load_context
+from trimtab.session.loading import load_session_state
 from trimtab.session.turn import run_turn
 from trimtab.stores.large_texts import decompress_text
 from trimtab.stores.postgres import PostgresStore, migrations
@@ -652,7 +652,8 @@ async def test_a_store_shares_the_pool_of_an_application_and_leaves_it_as_it_was
 
 
 async def _snapshot_of(session):
-    return (await load_context(session.store, session.id)).checkpoint()
+    state, _ = await load_session_state(session.store, session.id)
+    return state.window.checkpoint()
 
 
 async def test_a_program_migrates_its_database_without_the_command_line(empty):

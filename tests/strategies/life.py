@@ -9,8 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from tests.conversations import request_anyway
 from tests.pictures import PDF_TEXT, PNG_TEXT, WAV_TEXT
+from tests.recording import (
+    append,
+    build_call,
+    checkpoint,
+    decide,
+    record_external_call,
+    request_anyway,
+)
 from tests.strategies.logs import (
     BEDROCK_MODELS,
     MODELS,
@@ -38,7 +45,6 @@ from tests.strategies.logs import (
 )
 from tests.strategies.wild import wild
 from trimtab import Context
-from trimtab.context import UnusableSummary
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.dialects.media import find_accepted_media
 from trimtab.engine.log.erase import erase_event_payload
@@ -57,7 +63,7 @@ from trimtab.engine.policy.planning.plan import Policy
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.tokens.counter import estimate_tokens_by_bytes
 from trimtab.engine.window.checkpoint import Snapshot
-from trimtab.errors import CannotFit
+from trimtab.errors import CannotFit, UnusableSummary
 from trimtab.types import DialectName, PolicyLimits, PolicyName
 
 TOOLS = ("read", "bash", "search_web")
@@ -466,7 +472,7 @@ class Life:
             case "erase":
                 self.context.erase(handle, reason="asked")
             case _:
-                self.context._append(RetentionErasure(before=first.seq + 1, why="old"))
+                append(self.context, RetentionErasure(before=first.seq + 1, why="old"))
                 self.events[:] = [erase_event_payload(event, 1, first.seq) for event in self.events]
 
     def _reveal(self, step: Touch) -> None:
@@ -496,10 +502,10 @@ class Life:
         try:
             self.context.add_summary(self.text(step.words), span=wanted.span)
         except UnusableSummary:
-            self.context._append(SummaryAttempt(first=first, last=last, outcome="rejected"))
+            append(self.context, SummaryAttempt(first=first, last=last, outcome="rejected"))
             return
         used = Usage(input=100, output=9)
-        self.context._append(SummaryAttempt(first=first, last=last, outcome="made", usage=used))
+        append(self.context, SummaryAttempt(first=first, last=last, outcome="made", usage=used))
 
     def _summarise_results(self) -> None:
         for number, wanted in enumerate(self.context.pending_result_summaries()):
@@ -511,23 +517,23 @@ class Life:
                 self.context.add_result_summary(wanted, "- all is well\n" * (1 + number % 2 * 40))
             except UnusableSummary:
                 tried = replace(tried, outcome="rejected")
-            self.context._append(tried)
+            append(self.context, tried)
 
     def _peek(self, _: Peek) -> None:
         if not self.context.window.entries:
             return
         str(self.context.report())
         self.context.pending_summary()
-        self.context._build_call_event()
+        build_call(self.context)
         try:
-            self.context._decide_edits()
+            decide(self.context)
             self.context.preview()
         except CannotFit:
             return
 
     def _elsewhere(self, step: Elsewhere) -> None:
         try:
-            self.context._record_external_call()
+            record_external_call(self.context)
         except CannotFit:
             return
         if step.words is None:
@@ -544,7 +550,7 @@ class Life:
 
     def _forget(self, step: Forget) -> None:
         past = list(self.events)
-        snapshot = self.context._checkpoint()
+        snapshot = checkpoint(self.context)
         self.past = past
         if step.restart:
             named = {seq for first, last in snapshot.spans for seq in range(first, last + 1)}

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.conversations import calls, chat, prose, result, said, texts, user
+from tests.recording import append
 from trimtab.engine.log.event import Edit, SummaryAttempt, Usage
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.costs import (
@@ -111,7 +112,7 @@ def test_where_no_summary_comes_masks_do_not_wait_for_it():
 def test_a_summary_that_failed_lately_or_never_came_is_not_counted_on():
     context = long_chat(5)
     assert not is_summary_unlikely(context.window)
-    context._append(SummaryAttempt(first=2, last=9, outcome="failed", usage=Usage(input=1)))
+    append(context, SummaryAttempt(first=2, last=9, outcome="failed", usage=Usage(input=1)))
     assert is_summary_unlikely(context.window)
     waiting = long_chat(70)
     assert waiting.window.policy_note is not None

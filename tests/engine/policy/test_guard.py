@@ -22,6 +22,7 @@ from tests.conversations import (
 )
 from tests.pictures import png
 from tests.pictures import text as picture_text
+from tests.recording import append, apply_decided, decide
 from trimtab import Context, check
 from trimtab.engine.log.event import CallOutcome, Edit, Usage
 from trimtab.engine.log.message import (
@@ -355,7 +356,7 @@ def test_what_was_asked_for_by_name_goes_where_it_fits_then():
     context = chat(lambda window, budget: Decision(), context_window=2_000, system=prose(2_600))
     for message in (user("a"), said("b"), user("q")):
         context.add(message)
-    context._append(Edit(op="drop", first=2, last=3, why="once"))
+    append(context, Edit(op="drop", first=2, last=3, why="once"))
     context.reveal("m2-m3")
     context.request()
     context.fail("overflow", input=1_800)
@@ -421,7 +422,7 @@ def test_how_one_model_counts_is_not_taken_over_to_another():
     context = chat("full", model="mystery-1", context_window=100_000)
     context.add(user("word " * 1_000))
     context.request()
-    context._append(CallOutcome(call=context.window.seq, usage=Usage(input=3_000)))
+    append(context, CallOutcome(call=context.window.seq, usage=Usage(input=3_000)))
     counter = context.window.counter.name
     context.configure(model="mystery-2", dialect="openai_chat")
     assert context.window.counter.name == counter
@@ -528,7 +529,7 @@ def summarised_around(words):
     for number in range(4):
         context.add(calls(f"c{number}"))
         context.add(result(f"c{number}", "word " * 100))
-    context._append(Edit(op="summarise", first=2, last=8, text="SUMMARY " * 1_500, why="asked"))
+    append(context, Edit(op="summarise", first=2, last=8, text="SUMMARY " * 1_500, why="asked"))
     context.add(said("ok"))
     context.add(user("next"))
     return context
@@ -576,8 +577,8 @@ def test_large_results_of_a_thinking_loop_are_cut_in_one_go(policy):
             {"type": "tool_result", "tool_use_id": each, "content": prose(30_000)} for each in ids
         ]
         context.add({"role": "user", "content": told})
-        context._apply(context._decide_edits())
-        assert context._decide_edits() == []
+        apply_decided(context)
+        assert decide(context) == []
 
 
 def work(context):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conversations import calls, chat, prose, result, results, said, texts, user
+from tests.recording import append
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.config import parse_policy_config
@@ -122,7 +123,7 @@ def test_a_person_who_asks_for_less_keeps_the_file():
         look(context, number, f"src/f{number}.py", prose(3_000, f"source {number}"))
     knobs = parse_policy_config(context.options.limits)
     for edit in decide_on_demand_compaction(context.window, context.budget(), config=knobs).edits:
-        context._append(edit)
+        append(context, edit)
     shown = results(context.request())
     assert README in shown
     assert prose(3_000, "source 1") not in shown

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.conversations import chat, request_anyway, said, talk, texts, user
+from tests.conversations import chat, said, talk, texts, user
+from tests.recording import append, request_anyway
 from trimtab.engine.policy.planning.plan import Plan
 from trimtab.errors import UnusableSummary
 
@@ -79,7 +80,7 @@ def test_a_summary_that_carries_on_one_that_was_shortened_is_taken():
     plan = Plan(context.window, context.budget())
     plan.shorten_summary(lambda: bool(plan.to_decision().edits), "shorter")
     for edit in plan.to_decision().edits:
-        context._append(edit)
+        append(context, edit)
     context.add_summary(f"{wanted.prior_summary}\n- and more", span=wanted.span)
     assert "it began with" in texts(request_anyway(context))
 

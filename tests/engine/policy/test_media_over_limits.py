@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests.pictures import PDF, png, text
+from tests.recording import checkpoint
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.planning.plan import Decision
 from trimtab.errors import CannotFit
-from trimtab.session.stepwise import StepwiseContext
 
 MODEL = "claude-sonnet-4-5"
 """32 MB a request; 100 pictures, for its window has 200,000 tokens."""
@@ -294,7 +294,7 @@ def test_a_limit_of_ones_own_must_be_a_number_above_0():
 
 class TestAfterARefusal:
     def many(self, count, **options):
-        context = StepwiseContext(model="some-model", dialect="anthropic", policy="full", **options)
+        context = Context(model="some-model", dialect="anthropic", policy="full", **options)
         # A gateway may have another name for a model, and lower limits than its maker.
         context.add({"role": "user", "content": "Look."})
         for number in range(count):
@@ -320,7 +320,7 @@ class TestAfterARefusal:
         assert again.budget().request_limits == context.budget().request_limits
         assert again.budget().request_limits.max_bytes < 1_200_000
         context.request()
-        snapshot = context.checkpoint()
+        snapshot = checkpoint(context)
         events = [*context.window.base.snapshot_events.values()]
         third = Context.load(events, snapshot=snapshot, policy="full")
         assert third.budget().request_limits == again.budget().request_limits

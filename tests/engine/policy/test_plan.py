@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conversations import calls, chat, contents, prose, result, texts, use, user
+from tests.recording import append, build_call
 from trimtab import Context
 from trimtab.engine.log.event import Edit, ModelCall, ToolResultRepair
 from trimtab.engine.log.message import Message, ToolCall
@@ -67,7 +68,7 @@ def test_what_is_hidden_whole_is_not_cut_as_well():
     tokens = plan.tokens
     plan.adopt_edits([cut])
     assert plan.tokens == tokens
-    context._apply([context._build_event(edit) for edit in plan.to_decision().edits])
+    append(context, *plan.to_decision().edits)
     after = plan_of(context)
     after.adopt_edits([cut])
     assert after.to_decision().edits == ()
@@ -112,7 +113,7 @@ def test_two_summaries_in_one_plan_cover_what_both_replace():
             edit_of("summarise", 4, 5, text="first and second"),
         ]
     )
-    context._apply([context._build_event(edit) for edit in plan.to_decision().edits])
+    append(context, *plan.to_decision().edits)
     assert context.window.tokens <= plan.tokens
     assert [entry.seq for g in context.window.visible_groups.values() for entry in g.entries()] == [
         6,
@@ -130,11 +131,11 @@ def test_a_summary_covers_the_listed_words_that_it_may_repeat_so_that_an_erasure
     plan = plan_of(context)
     assert plan.drop(first, "mine")
     for edit in plan.to_decision().edits:
-        context._append(edit)  # pyright: ignore[reportPrivateUsage] - as a request does
+        append(context, edit)  # pyright: ignore[reportPrivateUsage] - as a request does
     plan = plan_of(context)
     assert plan.summarise(others[:2], "The user said: rule 0.", "mine")
     for edit in plan.to_decision().edits:
-        context._append(edit)  # pyright: ignore[reportPrivateUsage] - as a request does
+        append(context, edit)  # pyright: ignore[reportPrivateUsage] - as a request does
     assert any('"The user said: rule 0."' in line for line in context.dump())
     context.erase(f"m{first.first}")
     assert not any("rule 0." in line for line in context.dump())
@@ -164,7 +165,7 @@ def test_a_look_at_a_call_that_is_not_made_leaves_no_trace_in_the_next_one():
     context = chat("full")
     context.add(user("go"))
     context.add(calls("c1"))
-    context._build_call_event()
+    build_call(context)
     context.add(result("c1", "found"))
     assert "found" in contents(context.request())
 

@@ -9,7 +9,6 @@ from tests.conversations import (
     chat,
     contents,
     prose,
-    request_anyway,
     result,
     results,
     said,
@@ -18,6 +17,7 @@ from tests.conversations import (
     use,
     user,
 )
+from tests.recording import decide, request_anyway
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import build_budget
@@ -367,4 +367,4 @@ def test_a_history_cap_holds_for_the_summary_that_was_just_made(cap):
     context.add(user("And now?"))
     request_anyway(context)
     assert context.window.summary is not None
-    assert context._decide_edits() == []
+    assert decide(context) == []

@@ -11,7 +11,6 @@ from tests.conversations import (
     claude,
     contents,
     prose,
-    request_anyway,
     result,
     results,
     said,
@@ -20,6 +19,7 @@ from tests.conversations import (
     use,
     user,
 )
+from tests.recording import request_anyway
 from trimtab.engine.log.message import make_text_message
 from trimtab.engine.summaries.extract import extract_summary
 from trimtab.engine.tokens.counter import BYTES_4_COUNTER

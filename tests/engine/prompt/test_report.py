@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conversations import calls, chat, claude, prose, request_anyway, result, talk, use, user
+from tests.conversations import calls, chat, claude, prose, result, talk, use, user
 from tests.pictures import PNG_TEXT
+from tests.recording import request_anyway
 from tests.snapshots import snapshot
 from trimtab import Context
 from trimtab.engine.log.event import Usage

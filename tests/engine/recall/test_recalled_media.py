@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.pictures import PDF_TEXT, png, text
-from trimtab import Media, ToolCall, ToolResult
-from trimtab.session.stepwise import StepwiseContext
+from tests.recording import append
+from trimtab import Context, Media, ToolCall, ToolResult
 from trimtab.testing.media_check import find_media_error
 
 DATA = text(png(120, 80, weight=3_000))
@@ -54,7 +54,7 @@ def call_message(dialect, call_id, name, arguments):
 
 def hidden_in_user_message(dialect):
     """A context in which a picture that a user sent is hidden, and its handle."""
-    context = StepwiseContext(model=MODEL[dialect], dialect=dialect, recall=True, policy="full")
+    context = Context(model=MODEL[dialect], dialect=dialect, recall=True, policy="full")
     caption = {"type": TEXT_TYPE[dialect], "text": "A floor plan."}
     handle = context.add({"role": "user", "content": [caption, PICTURE[dialect]]})
     context.request()
@@ -69,14 +69,15 @@ def mask(context, handle):
 
     first, _, part = handle[1:].partition(".")
     words = f"[image hidden · recall {handle}]"
-    context.append(
-        Edit(op="mask", first=int(first), last=int(first), part=int(part), text=words, why="test")
+    append(
+        context,
+        Edit(op="mask", first=int(first), last=int(first), part=int(part), text=words, why="test"),
     )
     assert DATA not in json.dumps(context.request())
 
 
 def hidden_in_result(dialect):
-    context = StepwiseContext(model=MODEL[dialect], dialect=dialect, recall=True, policy="full")
+    context = Context(model=MODEL[dialect], dialect=dialect, recall=True, policy="full")
     context.add({"role": "user", "content": "Take a screenshot."})
     context.request()
     context.add(call_message(dialect, "call_1", "screenshot", {}))
@@ -172,7 +173,7 @@ def test_lines_of_a_result_are_text_alone():
 
 
 def test_a_document_comes_back_as_a_document():
-    context = StepwiseContext(model=MODEL["anthropic"], recall=True)
+    context = Context(model=MODEL["anthropic"], recall=True)
     source = {"type": "base64", "media_type": "application/pdf", "data": PDF_TEXT}
     handle = context.add({"role": "user", "content": [{"type": "document", "source": source}]})
     context.request()
@@ -189,7 +190,7 @@ def recall_after_reply(context, handle):
 
 
 def test_what_the_model_cannot_take_is_told_instead_of_sent():
-    context = StepwiseContext(model="gpt-5.2", dialect="openai_responses", recall=True)
+    context = Context(model="gpt-5.2", dialect="openai_responses", recall=True)
     wide = text(png(9_000, 10))
     picture = {"type": "input_image", "image_url": f"data:image/png;base64,{wide}"}
     handle = context.add({"role": "user", "content": [picture]})

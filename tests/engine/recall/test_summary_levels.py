@@ -2,7 +2,8 @@
 
 import json
 
-from tests.conversations import chat, prose, request_anyway, talk
+from tests.conversations import chat, prose, talk
+from tests.recording import request_anyway
 from trimtab.engine.log.edits import HandleTarget
 from trimtab.engine.log.event import DEFAULT_RECALL_HINT as HINT
 from trimtab.engine.log.event import Edit

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conversations import request_anyway
 from tests.pictures import png, text
+from tests.recording import checkpoint, request_anyway
 from trimtab import Context
 from trimtab.engine.log.message import Media, Message, Text
 from trimtab.engine.policy.presets import POLICY_NAMES
@@ -359,7 +359,7 @@ def test_what_was_learned_of_usage_survives_a_checkpoint():
     context.add(reply(1, 2_048))
     before = context.report()
     lines = context.events[:]
-    snapshot = context._checkpoint()
+    snapshot = checkpoint(context)
     again = Context.load(lines, snapshot=snapshot)
     assert again.report().doubt == before.doubt
     assert again.budget().limit == before.limit

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.conversations import calls, chat, user
+from tests.recording import append
 from trimtab import Context
 from trimtab.engine.log.event import TurnProgressRecord
 
@@ -14,7 +15,7 @@ def test_a_tool_that_was_begun_stays_so(change):
     context.add(user("Pay."))
     context.request()
     context.add(calls("c", tool="pay"))
-    context._append(TurnProgressRecord(state="tool_started", key="s/1/m5.0/c", epoch=1))
+    append(context, TurnProgressRecord(state="tool_started", key="s/1/m5.0/c", epoch=1))
     match change:
         case "erase":
             context.erase("m2")

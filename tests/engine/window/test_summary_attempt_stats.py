@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conversations import chat, talk
+from tests.recording import append, checkpoint
 from trimtab import Context
 from trimtab.engine.log.event import SummaryAttempt, Usage, dump_canonical_json
 from trimtab.engine.window.summary_attempts import (
@@ -61,13 +62,13 @@ def test_a_meter_is_the_same_from_a_snapshot():
 def test_attempts_outlive_a_restart_a_checkpoint_and_a_rewind():
     context = chat("rolling", summaries="manual")
     talk(context, 10)
-    context._append(tried("failed"))
+    append(context, tried("failed"))
     meter = context.window.accounting.summary_stats
     assert meter.in_a_row == 1
     assert Context.load(context.dump()).window.accounting.summary_stats == meter
     context.rewind(3)
     assert context.window.accounting.summary_stats == meter
-    context._checkpoint()
+    checkpoint(context)
     assert context.window.accounting.summary_stats == meter
 
 
@@ -75,7 +76,7 @@ def test_the_ledger_has_summaries_apart_from_the_calls():
     context = chat("rolling", summaries="manual")
     talk(context, 2)
     before = context.report()
-    context._append(tried("made"))
+    append(context, tried("made"))
     after = context.report()
     assert after.cost == before.cost
     assert after.summaries.usage.input == 1_000

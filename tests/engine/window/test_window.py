@@ -8,7 +8,6 @@ from tests.conversations import (
     claude,
     contents,
     prose,
-    request_anyway,
     result,
     results,
     said,
@@ -17,6 +16,7 @@ from tests.conversations import (
     use,
     user,
 )
+from tests.recording import append, request_anyway
 from trimtab import Context, check
 from trimtab.engine.log.event import (
     Edit,
@@ -347,7 +347,7 @@ def test_retention_destroys_all_before_a_position():
     context = chat()
     talk(context, 2)
     body = RetentionErasure(before=context.window.seq, why="30 days")
-    context._apply([Event(seq=context.window.seq + 1, at=0.0, body=body)])
+    append(context, body)
     assert contents(request_anyway(context))[:3] == ["[erased]"] * 3
     with pytest.raises(ErasedError):
         context.recall("m2")
@@ -365,7 +365,7 @@ def test_an_edit_of_what_is_not_there_changes_nothing():
     context.add(user("hi"))
     before = totals(context.window)
     gone = Edit(op="mask", first=99, last=99, part=0, text="x")
-    context._apply([Event(seq=context.window.seq + 1, at=0.0, body=gone)])
+    append(context, gone)
     assert totals(context.window) == before
 
 

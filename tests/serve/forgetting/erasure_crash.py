@@ -21,7 +21,6 @@ from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message, ToolCall, ToolResult, make_text_message
 from trimtab.engine.log.message import Text as Words
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab_serve.forgetting import stored_sessions
 from trimtab_serve.queue.messages import OutboundMessage
@@ -45,18 +44,18 @@ async def furnish(root: Path) -> None:
     store = FileStore(root, fsync=False)
     queue = await SqliteMessageQueue.open(store, fsync=False)
     session = await Session.create(store, S, model="gpt-4o")
-    epoch = await SessionRecorder(session).claim()
+    epoch = await session.recorder.claim()
     await session.add(make_text_message("user", f"{WORD} " * 10_000), key="a")
     handle = await session.add(
         Message(role="assistant", parts=(ToolCall(id=CALL, name="t", arguments=f'"{WORD}"'),))
     )
     key = f"{S}/{epoch}/{handle}.0/{CALL}"
-    await SessionRecorder(session).record_tool_start(key)
+    await session.recorder.record_tool_start(key)
     await session.add(
         Message(role="tool", parts=(ToolResult(call_id=CALL, content=(Words(text=WORD),)),))
     )
     last = await session.add(make_text_message("assistant", f"So it is {WORD}."))
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     await queue.post(inbound("a", f"{WORD} as it came"))
     answer = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
     await queue.finish_turn(S, epoch, [], [answer])
@@ -85,7 +84,7 @@ async def furnish_user(root: Path) -> None:
     for message in (make_text_message("user", f"{WORD} " * 10_000), _of(USER, WORD)):
         await session.add(message)
         await session.add(make_text_message("assistant", f"So it is {WORD}."))
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     await (await session.fork("default/helper/a-copy")).close()
     group = await Session.create(store, GROUP, model="gpt-4o")
     for message in (_of("bob", KEPT), _of(USER, f"{WORD} " * 10_000), _of("bob", KEPT)):
@@ -93,7 +92,7 @@ async def furnish_user(root: Path) -> None:
         answer = WORD if WORD in message.text else KEPT
         last = await group.add(make_text_message("assistant", f"So it is {answer}."))
         await queue.finish_turn(GROUP, 99, [], [_reply_at(last, answer)])
-    await SessionRecorder(group).checkpoint()
+    await group.recorder.checkpoint()
     for session_id, key, message in (
         (own_session, "a", _of(USER, WORD)),
         (GROUP, "c", _of(USER, WORD)),

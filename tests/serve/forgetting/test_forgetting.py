@@ -24,7 +24,6 @@ from trimtab.engine.log.message import Media, Message, Text, ToolCall, ToolResul
 from trimtab.engine.log.redaction import redactor
 from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab.testing import ScriptedProvider
 from trimtab_serve.forgetting import erasure, export
@@ -99,7 +98,7 @@ async def talk(store, session, *messages):
         await opened.add(one if isinstance(one, Message) else make_text_message("assistant", one))
         for one in messages
     ]
-    await SessionRecorder(opened).checkpoint()
+    await opened.recorder.checkpoint()
     await opened.close()
     return handles
 
@@ -205,12 +204,12 @@ async def test_a_schedule_that_the_user_asked_for_goes_from_a_group_with_its_run
     await session.add(by(BOB, "hi"))
     await session.add(make_text_message("assistant", "Hi."))
     await session.add(by(ANNA, f"Remind me of {WORD}"))
-    epoch = await SessionRecorder(session).claim()
+    epoch = await session.recorder.claim()
     handle = await session.add(
         Message(role="assistant", parts=(ToolCall(id="c", name="schedule_task", arguments="{}"),))
     )
     key = f"{GROUP}/{epoch}/{handle}.0/c"
-    await SessionRecorder(session).record_tool_start(key)
+    await session.recorder.record_tool_start(key)
     done = ToolResult(call_id="c", content=(Text(text="Scheduled."),))
     await session.add(Message(role="tool", parts=(done,)))
     await session.add(make_text_message("assistant", "I will."))

@@ -26,7 +26,6 @@ from trimtab.session.events import (
     TurnFailed,
     TurnFinished,
 )
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.turn import run_turn
 from trimtab.session.turn_event_builders import total_edits_by_kind_since
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider, ScriptedReply
@@ -184,7 +183,7 @@ async def test_edits_that_left_memory_meanwhile_are_read_from_the_store(memory):
     await session.request()
     seen = await total_edits_by_kind_since(session, position, "policy")
     assert sum(each.count for each in seen) > 10
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     assert not session.window.base.events_since_snapshot
     assert await total_edits_by_kind_since(session, position, "policy") == seen
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from tests.serve.queue.memory_queue import MemoryQueue
 from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
@@ -108,5 +107,5 @@ async def claimed(store: Store, session: str = S, *, times: int = 1) -> int:
     """A session with so many turns claimed; the newest epoch."""
     open_session = await Session.create(store, session, model="gpt-4o")
     for _ in range(times):
-        await SessionRecorder(open_session).claim()
+        await open_session.recorder.claim()
     return open_session.window.accounting.epoch

@@ -13,7 +13,6 @@ from tests.serve.service.served_agents import SESSION, Gated, inbound, served, u
 from trimtab import check
 from trimtab.errors import ProviderError, ProviderFailureDetails, StoreUnavailable
 from trimtab.session import Session, turn
-from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
 from trimtab_serve.service import retries
@@ -154,7 +153,7 @@ async def test_a_turn_that_another_has_claimed_before_it_is_given_up_goes_on(mon
 
     async def meanwhile(session, **which):
         if not which:  # it is about to be given up
-            await SessionRecorder(await Session.open(store, SESSION)).claim()
+            await (await Session.open(store, SESSION)).recorder.claim()
         return await pending(session, **which)
 
     monkeypatch.setattr(queue, "pending", meanwhile)

@@ -10,7 +10,6 @@ import pytest
 from tests.pictures import png, text
 from trimtab.engine.log.message import Media, Message, ToolCall, ToolResult
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
 from trimtab_serve.service.session_cache import SessionCache
@@ -176,7 +175,7 @@ async def test_closing_waits_for_what_is_being_closed_but_a_user_does_not():
         await summary.wait()
 
     async with sessions.open_session("a") as session:
-        SessionRecorder(session).run_in_background(summarise())
+        session.recorder.run_in_background(summarise())
     async with asyncio.timeout(5):
         async with sessions.open_session("b"):
             pass

@@ -11,7 +11,6 @@ from tests.serve.queue.memory_queue import MemoryQueue
 from tests.serve.service.served_agents import SESSION, Gated, inbound, served, until
 from trimtab.engine.log.event import MessageAdded, TurnProgressRecord
 from trimtab.errors import ProviderFailureDetails, SessionNotFound, StoreUnavailable
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
@@ -339,7 +338,7 @@ async def test_a_turn_of_another_process_leaves_no_reply_of_a_session_that_is_de
     house = served()
     house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - the other answers
     other = await house.service.agents["helper"].open_session(SESSION)
-    epoch = await SessionRecorder(other).claim()
+    epoch = await other.recorder.claim()
     await house.say("Forget this.", key="a")
     claimed: list[int] = []
 

@@ -5,7 +5,6 @@ import pytest
 from tests.session.failing_stores import Wrapped
 from tests.session.turns.sessions import Hand, act, create, found, log, reopened, say, texts
 from trimtab.engine.log.event import CallOutcome, Event, MessageAdded, ModelCall, TurnProgressRecord
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.turn import TurnHooks, run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
 
@@ -53,7 +52,7 @@ async def test_a_turn_is_claimed_with_its_message_and_ended_with_its_last_reply(
         ["call"],
         ["outcome", "assistant", "ended"],
     ]
-    assert SessionRecorder(session).epoch is None
+    assert session.recorder.epoch is None
 
 
 async def test_with_a_step_between_requests_the_end_is_recorded_behind_it(memory):
@@ -96,15 +95,15 @@ async def reopened_says(store):
 async def test_a_message_that_is_in_the_log_is_not_added_again_with_a_claim(memory):
     session = await create(memory)
     await session.add(say(), key="k")
-    await SessionRecorder(session).checkpoint()  # its window no longer knows the key
-    assert await SessionRecorder(session).claim(say(), key="k") == 1
+    await session.recorder.checkpoint()  # its window no longer knows the key
+    assert await session.recorder.claim(say(), key="k") == 1
     assert await texts(memory, "user") == ["Go."]
 
 
 async def test_a_message_that_another_process_was_faster_with_is_seen_behind_the_claim(memory):
     session = await create(memory)
     await (await reopened(memory)).add(say(), key="k")
-    assert await SessionRecorder(session).claim(say(), key="k") == 1
+    assert await session.recorder.claim(say(), key="k") == 1
     assert len(session.window.entries) == 1
     assert [name_of_body(body) for body in await log(memory)][-2:] == ["user", "claimed"]
 
@@ -116,6 +115,6 @@ def name_of_body(body) -> str:
 async def test_a_message_and_its_claim_are_written_again_where_somebody_else_was_faster(memory):
     session = await create(memory)
     await (await reopened(memory)).add(say("Before."), key="other")
-    assert await SessionRecorder(session).claim(say(), key="k") == 1
+    assert await session.recorder.claim(say(), key="k") == 1
     assert await texts(memory, "user") == ["Before.", "Go."]
     assert len(await found(memory, TurnProgressRecord)) == 1

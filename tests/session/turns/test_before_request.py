@@ -7,7 +7,6 @@ import pytest
 from tests.session.turns.sessions import Hand, act, create, log, of, reopened, say
 from trimtab.engine.log.event import MessageAdded, TurnProgressRecord
 from trimtab.session.events import TurnFinished
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.turn import TurnHooks
 from trimtab.testing import ScriptedProvider
 from trimtab.testing.replies import ScriptedCall
@@ -26,7 +25,7 @@ class Between:
 
     async def __call__(self) -> bool:
         self.count += 1
-        self.epochs.append(SessionRecorder(self.session).epoch)
+        self.epochs.append(self.session.recorder.epoch)
         if self.count == self.says:
             await self.session.add(say("And this."), key="more")
         return self.count != self.ends
@@ -72,7 +71,7 @@ async def test_a_turn_that_is_ended_between_is_ended_in_the_log_with_all_results
     assert await roles(memory) == ["user", "assistant", "tool"]
     states = [body.state for body in await log(memory) if isinstance(body, TurnProgressRecord)]
     assert states == ["claimed", "tool_started", "ended"]
-    assert SessionRecorder(session).epoch is None
+    assert session.recorder.epoch is None
 
 
 async def test_a_turn_that_is_ended_before_its_first_request_asks_nothing(memory):
@@ -111,6 +110,6 @@ async def test_what_fails_between_leaves_a_turn_that_can_be_done_again(memory):
     provider = ScriptedProvider("anthropic", ["Done."])
     with pytest.raises(ConnectionError):
         await act(session, provider, hooks=TurnHooks(before_request=fails))
-    assert SessionRecorder(session).epoch is None
+    assert session.recorder.epoch is None
     await act(session, provider, says=None)
     assert await roles(memory) == ["user", "assistant"]

@@ -24,7 +24,6 @@ from tests.session.turns.sessions import (
 from trimtab.engine.log.event import CallOutcome, ToolResultRepair, TurnProgressRecord, Usage
 from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.session.events import AssistantReplied, TextDelta, TurnFinished, turn_event_to_json
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider, ScriptedReply
 
@@ -71,7 +70,7 @@ async def test_the_whole_loop_runs_on_every_store(store):
     ]
     assert results_in(provider.requests[1]) == ["the file"]
     assert valid(provider)
-    assert SessionRecorder(session).epoch is None
+    assert session.recorder.epoch is None
     twin = await reopened(store)
     assert not twin.window.conversation.open_calls()
     await act(twin, claude("Yes."), [hand], says="Sure?")

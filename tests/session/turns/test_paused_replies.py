@@ -20,7 +20,6 @@ from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.engine.log.event import dump_canonical_json
 from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.session.events import AssistantReplied, ModelCallRetried
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedProvider, ScriptedReply
 
@@ -132,7 +131,7 @@ async def test_a_turn_that_was_cut_off_while_paused_goes_on(memory):
     session = await create(memory)
     provider = Searching([PAUSED, "It is so."])
     await act(session, provider, max_tool_iterations=1)
-    await SessionRecorder(session).checkpoint()
+    await session.recorder.checkpoint()
     twin = await reopened(memory)
     ended = await run_turn(twin, provider)
     assert (ended.reason, ended.calls) == ("done", 1)

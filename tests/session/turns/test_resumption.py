@@ -27,7 +27,6 @@ from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.errors import StaleOwner
 from trimtab.session import loading
 from trimtab.session.events import ToolFinished, ToolStarted, TurnFinished
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import UNKNOWN_OUTCOME_TEXT
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
@@ -256,7 +255,7 @@ async def test_a_started_tool_is_remembered_behind_a_snapshot(memory, monkeypatc
     with pytest.raises(Cut):
         await act(session, provider, [hand])
     twin = await reopened(memory)
-    await SessionRecorder(twin).checkpoint()
+    await twin.recorder.checkpoint()
     await act(await reopened(memory), provider, [hand], says=None)
     assert await texts(memory, "tool") == [UNKNOWN_OUTCOME_TEXT]
     assert hand.asked == []
@@ -329,7 +328,7 @@ async def test_a_worker_that_was_overtaken_in_a_reply_records_none_and_starts_no
         async def send(self, request):
             async for event in super().send(request):
                 yield event
-            await SessionRecorder(second).claim()
+            await second.recorder.claim()
 
     provider = Slow("anthropic", [replies])
     with pytest.raises(StaleOwner):
@@ -344,7 +343,7 @@ async def test_no_tool_is_started_by_a_worker_that_was_overtaken(memory):
     first, second = await create(memory), await reopened(memory)
 
     async def overtaken(_):
-        await SessionRecorder(second).claim()
+        await second.recorder.claim()
         return "too late"
 
     hands = [Hand(name="a", gives=overtaken), Hand(name="b")]

@@ -26,7 +26,6 @@ from trimtab.session.events import (
     TextDelta,
 )
 from trimtab.session.model_call_recovery import MAX_BROKEN_STREAM_RETRIES
-from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import BrokenReply, ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -105,7 +104,7 @@ async def test_a_stream_that_always_breaks_off_is_not_asked_for_for_ever(memory,
     with pytest.raises(ProviderError, match="not now"):
         await act(session, provider)
     assert len(provider.requests) == 1 + MAX_BROKEN_STREAM_RETRIES
-    assert SessionRecorder(session).epoch is None
+    assert session.recorder.epoch is None
     told = await act(session, ScriptedProvider("anthropic", ["Now."]), says=None)
     assert (told[-1].reason, told[-1].calls) == ("done", 1)
 

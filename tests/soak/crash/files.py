@@ -17,7 +17,6 @@ from tests.soak.crash.writer import LARGE, Process, Tell, create, lead, told
 from trimtab.engine.log.event import Event, MessageAdded, Size
 from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
 
@@ -60,7 +59,7 @@ def _said(seq: int, text: str) -> Event:
 
 
 async def checkpoint(store: Store) -> None:
-    await SessionRecorder(await Session.open(store, NAME)).checkpoint()
+    await (await Session.open(store, NAME)).recorder.checkpoint()
 
 
 async def erase(store: Store) -> None:

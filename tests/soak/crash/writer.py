@@ -20,7 +20,6 @@ from typing import Any, cast
 
 from trimtab.engine.log.event import Event, dump_event_line
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.base import Store
 
 LIMIT = 12_000
@@ -100,7 +99,7 @@ def steps(session: Session, number: int) -> Iterator[Callable[[], Awaitable[Any]
     answer = {"role": "assistant", "content": f"Answer {number}. " + "It is. " * 40}
     yield lambda: session.add(_reply(f"r{number}.2", answer))
     if number % 4 == 1:
-        yield SessionRecorder(session).checkpoint
+        yield session.recorder.checkpoint
     if number % 4 == 3:
         yield lambda: session.erase(handles[-1], reason="asked")
 

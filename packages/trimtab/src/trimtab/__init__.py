@@ -26,10 +26,7 @@ from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
     from trimtab.checking import check as check
-    from trimtab.context import Compaction as Compaction
     from trimtab.context import Context as Context
-    from trimtab.context import EditNotice as EditNotice
-    from trimtab.context import UndoOutcome as UndoOutcome
     from trimtab.engine.log.event import Usage as Usage
     from trimtab.engine.log.message import Media as Media
     from trimtab.engine.log.message import Message as Message
@@ -54,6 +51,9 @@ if TYPE_CHECKING:
     from trimtab.session.turn import run_turn as run_turn
     from trimtab.shortening import ShortenedText as ShortenedText
     from trimtab.shortening import shorten as shorten
+    from trimtab.verbs.compacting import Compaction as Compaction
+    from trimtab.verbs.notices import EditNotice as EditNotice
+    from trimtab.verbs.rewinding import UndoOutcome as UndoOutcome
 
 __version__ = "0.1.0"
 """The version of this release."""
@@ -64,8 +64,8 @@ _HOMES = {
     "RequestPreview": "engine.prompt.report",
     "View": "engine.prompt.shown_messages",
     "ShownMessage": "engine.prompt.shown_messages",
-    "EditNotice": "context",
-    "UndoOutcome": "context",
+    "EditNotice": "verbs.notices",
+    "UndoOutcome": "verbs.rewinding",
     "fit": "fitting",
     "FitResult": "fitting",
     "LoggedMessage": "engine.recall.transcript",
@@ -82,7 +82,7 @@ _HOMES = {
     "make_text_message": "engine.log.message",
     "Usage": "engine.log.event",
     "Session": "session.session",
-    "Compaction": "context",
+    "Compaction": "verbs.compacting",
     "run_turn": "session.turn",
     "tool": "session.function_tool",
     "Tool": "session.tools",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trimtab.context import OnEdit
 from trimtab.dialects import DialectName
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.known_history import HistoryCheck
@@ -46,6 +45,7 @@ from trimtab.session.tools import (
 )
 from trimtab.session.turn import BeforeRequest, OnRejection, ScheduleSummary, TurnHooks
 from trimtab.shortening import KeptEnd
+from trimtab.verbs.notices import OnEdit
 
 __all__ = [
     "AcceptedMedia",

@@ -5,6 +5,7 @@ import pytest
 from tests.agents import Agent, source
 from tests.conversations import prose, said, user
 from tests.engine.policy.auto.contexts import Watched, above_the_mark, compacted, look_ahead
+from tests.recording import decide, record_external_call
 from trimtab import Context
 from trimtab.engine.policy.auto import (
     MIN_GAIN_TOKENS,
@@ -48,7 +49,7 @@ def test_the_meter_is_kept_by_calls_that_were_made_elsewhere():
     before = agent.meter
     agent.context.add(said(prose(40)))
     agent.context.add(user("more"))
-    agent.context._record_external_call()
+    record_external_call(agent.context)
     assert agent.meter > before
 
 
@@ -79,9 +80,9 @@ def test_a_fork_inherits_the_warmth_of_the_cache():
     fork = agent.context.fork()
     fork.add(said("ok"))
     fork.add(user("more"))
-    assert not fork._decide_edits()
+    assert not decide(fork)
     agent.clock.now += 301
-    assert fork._decide_edits()
+    assert decide(fork)
 
 
 def test_a_warm_cache_is_left_alone_until_the_meter_has_paid_twice():

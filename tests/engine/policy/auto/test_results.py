@@ -5,6 +5,7 @@ import pytest
 from tests.agents import Agent, source
 from tests.conversations import prose
 from tests.engine.policy.auto.contexts import GOAL_LOW, MASKED, above_the_mark, compacted, names_of
+from tests.recording import rendering
 from trimtab.engine.policy.auto import RESULT_CAP_TOKENS_BY_GOAL
 
 pytestmark = pytest.mark.usefixtures("low_mark")
@@ -133,6 +134,6 @@ def test_the_frontier_mark_stands_before_the_first_result_that_would_go():
     agent.clock.now += 301
     agent.work(1)
     oldest = next(iter(agent.window.results.values()))
-    start = agent.context._rendering.block_index_by_seq[oldest.entry.round.entries[0].seq]
+    start = rendering(agent.context).block_index_by_seq[oldest.entry.round.entries[0].seq]
     assert start > 1
     assert agent.call.marks == (-1, start - 1, agent.call.blocks - 1)

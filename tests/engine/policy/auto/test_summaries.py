@@ -5,6 +5,7 @@ import pytest
 from tests.agents import Agent
 from tests.conversations import chat, prose, said, texts, user
 from tests.engine.policy.auto.contexts import GOAL_LOW, beside_the_list, names_of
+from tests.recording import append, decide
 from trimtab import check
 from trimtab.engine.policy.auto import MIN_GAIN_TOKENS
 
@@ -103,10 +104,10 @@ def test_deciding_again_after_a_summary_changes_nothing():
     agent.context.add(said("ok"))
     agent.context.add(user("more"))
     agent.clock.now += 301
-    edits = agent.context._decide_edits()
+    edits = decide(agent.context)
     assert edits
-    agent.context._apply(edits)
-    assert agent.context._decide_edits() == []
+    append(agent.context, *edits)
+    assert decide(agent.context) == []
 
 
 def test_a_summary_that_more_is_put_into_at_once_loses_nothing_that_it_named():

@@ -7,6 +7,7 @@ import pytest
 from tests.agents import Agent, source
 from tests.conversations import prose, user
 from tests.engine.policy.auto.contexts import GOAL_LOW, above_the_mark, names_of
+from tests.recording import append, decide
 from trimtab.engine.log.event import Size
 from trimtab.engine.policy.auto import (
     FORCED_SHARE_OF_ROOM,
@@ -191,10 +192,10 @@ def test_deciding_again_after_a_compaction_changes_nothing():
     agent.ask()
     agent.answer(source(99, 8_000))
     agent.clock.now += 301
-    edits = agent.context._decide_edits()
+    edits = decide(agent.context)
     assert edits
-    agent.context._apply(edits)
-    assert agent.context._decide_edits() == []
+    append(agent.context, *edits)
+    assert decide(agent.context) == []
 
 
 def test_deciding_again_after_a_forced_compaction_changes_nothing():
@@ -202,7 +203,7 @@ def test_deciding_again_after_a_forced_compaction_changes_nothing():
     agent.work(4, 9_000)
     agent.ask()
     agent.answer(source(99, 14_000))
-    edits = agent.context._decide_edits()
+    edits = decide(agent.context)
     assert edits
-    agent.context._apply(edits)
-    assert agent.context._decide_edits() == []
+    append(agent.context, *edits)
+    assert decide(agent.context) == []

@@ -13,7 +13,6 @@ from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.engine.log.message import Message, Text, ToolResult, make_text_message
 from trimtab.errors import StaleOwner
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab_serve.channels.http.endpoints import inspection
 from trimtab_serve.channels.http.projection import MAX_PAGE_CHARS, build_message_info
 from trimtab_serve.client import ApiError
@@ -216,7 +215,7 @@ async def elsewhere(served):
     await session.send("First.", key="k1")
     other = await Session.open(store, SESSION)
     await other.add({"role": "user", "content": "First."}, key="k1")
-    await SessionRecorder(other).claim()
+    await other.recorder.claim()
     return other
 
 
@@ -227,7 +226,7 @@ async def test_nothing_is_undone_under_a_turn_that_runs_in_another_process():
             await session.undo()
         assert refused.value.status == 409
         await other.add({"role": "assistant", "content": "One."})
-        await SessionRecorder(other).end_turn()
+        await other.recorder.end_turn()
         assert (await session.undo()).messages == 2
 
 
@@ -247,4 +246,4 @@ async def test_a_turn_that_nobody_goes_on_with_is_undone_and_can_write_no_more(l
             await other.add({"role": "assistant", "content": "One."})
         assert [(m.text, m.undone) async for m in session.history()] == [("First.", True)]
         async with served.service.open_session(SESSION) as opened:
-            assert SessionRecorder(opened).epoch is None
+            assert opened.recorder.epoch is None

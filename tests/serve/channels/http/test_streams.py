@@ -20,7 +20,6 @@ from tests.serve.channels.http.running_apps import (
 from tests.serve.channels.http.test_messages import LOOK
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import MemoryStore, ScriptedCall
 from trimtab_serve.channels.http import sse as following_module
 from trimtab_serve.channels.http.hub import SessionHub
@@ -123,7 +122,7 @@ async def test_a_turn_that_ends_as_the_server_closes_is_streamed_to_its_end():
     store = MemoryStore()
     session = await Session.create(store, SESSION, model="claude-sonnet-4-5")
     await session.add({"role": "user", "content": "Well?"}, key="k")
-    recorder = SessionRecorder(session)
+    recorder = session.recorder
     await recorder.claim()
     hub = SessionHub(store, SESSION)
     closing = False

@@ -11,7 +11,6 @@ from trimtab.engine.policy.on_demand import (
     KEPT_RESULTS_ON_DEMAND,
     decide_on_demand_compaction,
 )
-from trimtab.session.recorder import SessionRecorder
 
 pytestmark = pytest.mark.anyio
 
@@ -20,9 +19,7 @@ async def compacted(count, knobs):
     talk = await talking(script(count))
     await talk.session.configure(policy="full", context_window=100_000)
     await turns(talk, count)
-    await SessionRecorder(talk.session).apply_policy(
-        partial(decide_on_demand_compaction, config=knobs)
-    )
+    await talk.session.recorder.apply_policy(partial(decide_on_demand_compaction, config=knobs))
     return talk.session
 
 

@@ -15,7 +15,6 @@ from trimtab.session.history import (
     total_hidden_by_last_turn,
     total_hidden_since_by_edit_kind,
 )
-from trimtab.session.recorder import SessionRecorder
 from trimtab_serve.agent.config.spec import ThresholdsSpec
 from trimtab_serve.cli.chat.context_display import (
     classify_fill_level,
@@ -174,7 +173,7 @@ def cut(talk: ChatState, seq: int, op: EditKind, text: str) -> Edit:
 
 
 async def apply(talk: ChatState, *edits: Edit) -> None:
-    await SessionRecorder(talk.session).apply_policy(lambda window, budget: Decision(edits=edits))
+    await talk.session.recorder.apply_policy(lambda window, budget: Decision(edits=edits))
 
 
 async def test_what_is_cut_twice_and_then_masked_is_hidden_once_as_it_is_seen_now():

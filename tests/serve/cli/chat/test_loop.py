@@ -9,7 +9,6 @@ from tests.serve.cli.chat.scripted_chat import SPEC, console, script, talking, t
 from tests.serve.cli.chat.test_display import hiding, ledger
 from trimtab.errors import ProviderFailureDetails
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab_serve.agent.config.spec import AgentSpec
 from trimtab_serve.cli.chat.approval import ApprovalPrompt
@@ -93,10 +92,10 @@ def test_the_bar_is_drawn_whole_where_it_changed_much_and_else_is_a_line(monkeyp
 async def test_who_comes_back_is_told_when_the_last_message_came():
     talk = await talking(script(1))
     await turns(talk, 1)
-    clock = talk.session._context._clock
-    talk.session._context._clock = lambda: clock() - 7_300
+    clock = talk.session.recorder.state.clock
+    talk.session.recorder.state.clock = lambda: clock() - 7_300
     await talk.session.add({"role": "user", "content": "Later."})
-    talk.session._context._clock = clock
+    talk.session.recorder.state.clock = clock
     await talk.session.configure(system="Another.")
     chat, _ = chatting(talk)
     await chat.show_greeting(is_resumed=True)
@@ -143,8 +142,8 @@ def test_a_tool_that_was_running_may_still_run():
         assert describe_interrupted_turn(talk.session.window) == (
             "The last turn was interrupted before read could run."
         )
-        await SessionRecorder(talk.session).claim()
-        await SessionRecorder(talk.session).record_tool_start("k")
+        await talk.session.recorder.claim()
+        await talk.session.recorder.record_tool_start("k")
         assert describe_interrupted_turn(talk.session.window) == (
             "The last turn was interrupted while read was running; processes that it started "
             "may still run outside the chat."

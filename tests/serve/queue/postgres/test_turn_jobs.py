@@ -14,7 +14,6 @@ from trimtab.engine.log.event import SummaryAttempt, TurnProgressRecord
 from trimtab.errors import ProviderFailureDetails, StaleOwner
 from trimtab.providers import circuit_breaker
 from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_breaker
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.summariser import Summariser
 from trimtab.testing import ScriptedProvider
 from trimtab_serve.process.heartbeat import WorkerPoolTimings
@@ -171,7 +170,7 @@ async def test_whoever_was_taken_over_before_it_gives_up_apologises_for_nothing(
             if not which and answers:  # it is about to give up
                 await heir.service.run_turn(session)
             elif not which:
-                await SessionRecorder(await heir.service.agent_for(ONE).open_session(ONE)).claim()
+                await (await heir.service.agent_for(ONE).open_session(ONE)).recorder.claim()
             return found
 
         monkeypatch.setattr(one.queue, "pending", meanwhile)
@@ -281,7 +280,7 @@ async def test_a_turn_that_is_stale_ends_no_job(conninfo, tmp_path):
         job = await running(idle)
         current_job.set(job)
         async with idle.service.open_session(ONE) as session:
-            await SessionRecorder(session).claim()
+            await session.recorder.claim()
         [waiting] = await idle.queue.pending(ONE)
         with pytest.raises(StaleOwner):
             await idle.queue.finish_turn(ONE, 0, [waiting.number], [])
@@ -486,7 +485,7 @@ async def test_another_ones_turn_in_between_does_not_lose_ours(conninfo, tmp_pat
         await one.say("hold on")
         await until(lambda: asked(tmp_path))
         other = await one.service.agent_for(ONE).open_session(ONE)
-        await SessionRecorder(other).claim()
+        await other.recorder.claim()
         (tmp_path / "go").touch()
         await one.quiet()
         assert await one.texts() == ["hold on", "I am one."]

@@ -12,7 +12,6 @@ from trimtab.engine.log.message import make_text_message
 from trimtab.engine.recall.visibility import STATE_DESCRIPTIONS
 from trimtab.options import CONFIGURABLE_OPTIONS
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab_serve.channels.context_image import draw_context_png
 from trimtab_serve.service.put_off import find_log_key
 from trimtab_serve.service.service import AgentService
@@ -230,7 +229,7 @@ async def _explain_handle(service: AgentService, session_id: str, argument: str)
 async def _hold_turn_lock(service: AgentService, session_id: str) -> AsyncGenerator[Session]:
     """Yield the session while no turn of this process runs in it."""
     async with service.open_session(session_id) as session:
-        turn_lock = SessionRecorder(session).turn_lock
+        turn_lock = session.recorder.turn_lock
         try:
             async with asyncio.timeout(RUNNING_TURN_WAIT_S):
                 await turn_lock.acquire()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from trimtab.errors import SessionLockedByOtherProcess, StoreUnavailable
-from trimtab.session.recorder import SessionRecorder, open_session_to_erase
+from trimtab.session.session import open_session_to_erase
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address
 from trimtab.stores.files import FileStore
@@ -110,7 +110,7 @@ async def delete_stored_session(location: str, store: Store, session: str) -> No
             if stores.queue is not None and await stores.queue.pending(session, limit=1):
                 # A turn may run in another process, and it must not add replies after this.
                 open_session = await open_session_to_erase(store, session)
-                await SessionRecorder(open_session).claim()
+                await open_session.recorder.claim()
             if stores.schedules is not None:
                 await stores.schedules.forget_session(session)
             if stores.queue is not None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from trimtab.engine.log.erase import ErasurePlanner
 from trimtab.session import Session
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import parse_call_position_from_key
 from trimtab_serve.queue.protocol import ErasableQueue
 from trimtab_serve.service.put_off import remove_repetition
@@ -54,7 +53,7 @@ async def erase_message_and_copies(
         for each in hooks:
             await each(records[-1])
 
-    forks = await SessionRecorder(session).erase(
+    forks = await session.recorder.erase(
         handle, reason=why, before_rewrite=clear, fence_open_turn=True
     )
     for each in hooks:

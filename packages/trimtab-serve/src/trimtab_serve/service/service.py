@@ -26,7 +26,7 @@ from trimtab.observe.request_ids import current_request_id, set_request_id
 from trimtab.observe.trace_parents import find_traceparent_of_request, set_traceparent
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
-from trimtab.session.recorder import SessionRecorder, open_session_to_erase
+from trimtab.session.session import open_session_to_erase
 from trimtab.session.spending import clear_spending_account
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent
@@ -365,7 +365,7 @@ class AgentService:
                 # A turn may run in another process, and it must not add replies after this.
                 with suppress(LogDamaged):
                     async with self._open_existing_session(session) as open_session:
-                        await SessionRecorder(open_session).claim()
+                        await open_session.recorder.claim()
             for forget in self.delete_hooks:
                 await forget(session)
             await self.queue.forget_session(session)

@@ -19,7 +19,6 @@ from trimtab.engine.policy.rejections import list_unanswered_entries
 from trimtab.errors import CannotFit, HistoryNotInMemory, ProviderError
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import OnEvent
 from trimtab.session.turn import TurnHooks
 from trimtab_serve.agent.agent import Agent
@@ -225,7 +224,7 @@ class ServedTurn:
     async def _put_off(self, newest: Sequence[InboundMessage]) -> bool:
         """Leave the newest messages of this turn to a later one. Return whether it was possible."""
         try:
-            await SessionRecorder(self._session).put_off(self._positions[newest[0].number])
+            await self._session.recorder.put_off(self._positions[newest[0].number])
         except HistoryNotInMemory:
             return False
         self._messages = [message for message in self._messages if message not in newest]
@@ -250,7 +249,7 @@ class ServedTurn:
         return pending
 
     async def _before_request(self) -> bool:
-        self._epoch = SessionRecorder(self._session).epoch or 0
+        self._epoch = self._session.recorder.epoch or 0
         await self._place_newest()
         # Tools take time, so new messages may have come. Before the first request, all were just
         # read.

@@ -84,6 +84,7 @@ class KnownHistory:
         twin._id_set = set(self._id_set)
         twin._changed = set(self._changed)
         twin.redact = self.redact
+        twin.version = self.version
         return twin
 
     @property

@@ -24,7 +24,7 @@ from functools import lru_cache
 from reprlib import repr as short
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
-from trimtab.context import Context, OnEdit
+from trimtab.context import Context
 from trimtab.dialects import DialectName
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.json_values import dict_or_none
@@ -58,6 +58,7 @@ from trimtab.session.session import Session
 from trimtab.stores.base import Store
 from trimtab.stores.factory import check_store_location
 from trimtab.stores.memory import MemoryStore
+from trimtab.verbs.notices import OnEdit
 
 __all__ = ["ConversationOptions", "Conversations"]
 

@@ -31,14 +31,13 @@ try:
 except ImportError as error:
     raise make_missing_framework_error("hermes", error) from error
 
-from trimtab.context import EditNotice
 from trimtab.dialects import DialectName
 from trimtab.engine.log.event import Usage
 from trimtab.engine.prompt.shown_messages import View
 from trimtab.errors import CannotFit
 from trimtab.integrations.conversations import ConversationOptions, Conversations, limit_output
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
+from trimtab.verbs.notices import EditNotice
 
 __all__ = ["register"]
 
@@ -127,7 +126,7 @@ class HermesSession:
         """Record what the last call was billed."""
 
         async def record(session: Session) -> None:
-            await SessionRecorder(session).record_usage(usage)
+            await session.recorder.record_usage(usage)
 
         self._use_session(record)
 

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar
 
-from trimtab.context import Context
 from trimtab.engine.log.edits import apply_edit_to_part
-from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
+from trimtab.engine.log.event import CallOutcome, Edit, Event, ModelCall, Usage
 from trimtab.engine.log.message import Message
 from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
 from trimtab.engine.prompt.render import hash_request_head
@@ -35,10 +34,12 @@ from trimtab.engine.tokens.counter import (
     measure_message_parts,
     measure_request_head,
 )
+from trimtab.engine.window.open_calls import build_repairs_for_open_calls
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
 from trimtab.errors import CannotFit, UnusableSummary
 from trimtab.models.catalog import resolve_model_info
+from trimtab.options import build_options
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
 from trimtab.replay.cache_breaks import LONG_CACHE_SECONDS, find_cache_breaks
 from trimtab.replay.needs import (
@@ -58,15 +59,18 @@ from trimtab.replay.prompt_scale import (
     measure_messages,
 )
 from trimtab.replay.selection import RecordedCall, RecordedConversation
-from trimtab.session.stepwise import StepwiseContext
+from trimtab.verbs import adding, configuring, requesting, summarising
+from trimtab.verbs.state import State, Verb, apply_at_once, create_state, record
+
+T = TypeVar("T")
 
 
-def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
+def add_simulated_summary(state: State, *, forced: bool) -> Verb[tuple[int, int]]:
     """Add the summary that the policy wants, and return the tokens read and written for it."""
-    request = context.pending_summary(forced=forced)
+    request = summarising.find_pending_summary(state, forced=forced)
     if request is None:
         return 0, 0
-    counter = context.window.counter
+    counter = state.window.counter
     before, prior_list = split_summary(request.prior_summary)
     max_tokens = min(REQUESTED_SUMMARY_TOKENS, request.max_tokens)
     body = extract_summary(before, request.messages, counter, max_tokens=max_tokens)
@@ -83,7 +87,7 @@ def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
     )
     source_texts = [request.prior_summary, *transcribe_messages(request.messages)]
     try:
-        context.add_summary(text, span=request.span)
+        yield from summarising.add_summary(state, text, span=request.span)
     except UnusableSummary:
         return 0, 0
     return SUMMARY_PROMPT_TOKENS + sum(map(counter.count, source_texts)), counter.count(body)
@@ -200,10 +204,12 @@ def replay_conversation(
     times = estimate_message_times(conversation)
     clock = [times[0] if times else 0.0]
     options = _scale_options(setup, prompt_scale)
-    context = StepwiseContext(setup.model, clock=lambda: clock[0], **options)
+    state = create_state(build_options(model=setup.model, **options), lambda: clock[0])
+    walk = _ReplayWalk(state, setup, caches, prompt_scale)
+    walk.run(configuring.record_options(state, state.options))
     if conversation.system or conversation.tools:
-        context.configure(system=conversation.system, tools=conversation.tools)
-    walk = _ReplayWalk(context, setup, caches, prompt_scale)
+        head = {"system": conversation.system, "tools": conversation.tools}
+        walk.run(configuring.configure(state, head))
     refusals = 0
     for index, message in enumerate(conversation.messages):
         if message.role == "user" and not message.results:
@@ -330,12 +336,13 @@ class _ReplayWalk:
 
     def __init__(
         self,
-        context: StepwiseContext,
+        state: State,
         setup: ReplaySetup,
         caches: dict[str, PromptCacheModel],
         scale: PromptScale,
     ) -> None:
-        self._context = context
+        self._state = state
+        self._log: list[Event] = []
         self._setup = setup
         self._caches = caches
         self._scale = scale
@@ -350,17 +357,22 @@ class _ReplayWalk:
         self._shown: dict[int, tuple[int | tuple[Edit, ...], ShownText]] = {}
         self.records: list[ReplayedCall] = []
 
+    def run(self, verb: Verb[T]) -> T:
+        """Add to the log what a verb records."""
+        return apply_at_once(self._state, verb, self._log)
+
     def add(self, message: Message) -> None:
-        self._context.add(message)
-        self._positions.append(self._context.window.seq)
+        self.run(adding.add(self._state, message))
+        self._positions.append(self._state.window.seq)
 
     def end_turn(self) -> None:
         """Make a summary, as may happen in the background after a turn."""
         self._write(forced=False)
 
     def _write(self, *, forced: bool) -> None:
-        if self._setup.model_writes_summaries and self._context.window.visible_groups:
-            read, written_tokens = add_simulated_summary(self._context, forced=forced)
+        if self._setup.model_writes_summaries and self._state.window.visible_groups:
+            verb = add_simulated_summary(self._state, forced=forced)
+            read, written_tokens = self.run(verb)
             self._paid = (self._paid[0] + read, self._paid[1] + written_tokens)
 
     def call(
@@ -370,22 +382,24 @@ class _ReplayWalk:
         needs: CallNeeds,
         reported: Usage | None,
     ) -> None:
-        context, scale = self._context, self._scale
-        before, version = len(context.events), context.window.accounting.prefix_version
+        state = self._state
+        window = state.window
+        scale = self._scale
+        before, version = len(self._log), window.accounting.prefix_version
         self._write(forced=True)
-        context.apply(context.build_repair_events())
-        context.apply(context.decide_edits())
-        edits = [e.body for e in context.events[before:] if isinstance(e.body, Edit)]
-        event = context.build_call_event()
-        context.apply([event])
-        body = cast("ModelCall", event.body)
+        self.run(record(build_repairs_for_open_calls(window)))
+        self.run(requesting.decide(state))
+        edits = [e.body for e in self._log[before:] if isinstance(e.body, Edit)]
+        body = requesting.build_call(state)
+        self.run(record([body]))
+        event = self._log[-1]
         pieces, marks = self._prompt(body)
         bills = {n: cache.bill_call(pieces, marks, event.at) for n, cache in self._caches.items()}
         first_cache = next(iter(self._caches.values()))
         first = next(iter(bills.values()))
         usage = Usage(input=body.tokens, cache_read=first.read, cache_write=first.write)
-        context.apply([context.build_event(CallOutcome(call=event.seq, usage=usage))])
-        output = sum(s.tokens for s in measure_message_parts(reply, context.window.counter))
+        self.run(record([CallOutcome(call=event.seq, usage=usage)]))
+        output = sum(s.tokens for s in measure_message_parts(reply, window.counter))
         new_entries = map(self._entry, range(self._sent_messages, len(self._positions)))
         new_tokens = sum(entry.tokens for entry in new_entries if not entry.round.group.hidden)
         self._sent_messages = len(self._positions)
@@ -395,7 +409,7 @@ class _ReplayWalk:
                 index=index,
                 at=event.at,
                 tokens=round(body.tokens * scale.ratio),
-                head=round(context.window.settings.head.tokens * scale.ratio),
+                head=round(window.settings.head.tokens * scale.ratio),
                 new=round(new_tokens * scale.ratio),
                 is_cold=not self.records or event.at - self.records[-1].at > first_cache.rules.ttl,
                 bill={
@@ -407,7 +421,7 @@ class _ReplayWalk:
                 },
                 output=choose_output_tokens(reported, reply, output, scale),
                 edits=len(edits),
-                broke=context.window.accounting.prefix_version != version and bool(self.records),
+                broke=window.accounting.prefix_version != version and bool(self.records),
                 **self._summarised(edits),
                 needs=counts,
                 missing=self._count_missing_tokens(lost),
@@ -417,15 +431,13 @@ class _ReplayWalk:
     def _summarised(self, made: list[Edit]) -> dict[str, int]:
         """Return what summaries have cost since the last call."""
         if not self._setup.model_writes_summaries:
-            return {
-                "summarised": sum(_estimate_summary_input(e, self._context.window) for e in made)
-            }
+            return {"summarised": sum(_estimate_summary_input(e, self._state.window) for e in made)}
         (read, written_tokens), self._paid = self._paid, (0, 0)
         return {"summarised": read, "written": written_tokens}
 
     def _prompt(self, call: ModelCall) -> tuple[list[PromptPiece], list[int]]:
         """Return the prompt as pieces, and the indexes of the pieces after which it is marked."""
-        window, rendering = self._context.window, self._context.rendering
+        window, rendering = self._state.window, self._state.rendering
         is_new = window.accounting.prefix_version != self._version
         if is_new:
             head = PromptPiece(
@@ -454,19 +466,19 @@ class _ReplayWalk:
 
     def _list_changed_texts(self, indexes: Sequence[int]) -> list[ShownText]:
         """Return the summary, and what else is sent instead of these messages."""
-        window = self._context.window
+        window = self._state.window
         if window.summary and window.summary.text != self._summary.text:
             self._summary = ShownText(window.summary.text)
         front = [self._summary] if window.summary else []
         return [*front, *(self._show(self._entry(index)) for index in indexes)]
 
     def _entry(self, index: int) -> Entry:
-        return self._context.window.entries[self._positions[index]]
+        return self._state.window.entries[self._positions[index]]
 
     def _show(self, entry: Entry) -> ShownText:
         """Return what is sent of a message that was edited, or that the list of the user's words
         shows. It is read once for each state of the message."""
-        window = self._context.window
+        window = self._state.window
         is_hidden = entry.round.group.hidden is not None
         state = window.accounting.prefix_version if is_hidden else tuple(entry.edits.values())
         known_state, shown = self._shown.get(entry.seq, (None, None))

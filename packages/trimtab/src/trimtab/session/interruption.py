@@ -10,7 +10,6 @@ from trimtab.engine.log.message import Message, Text, ToolResult
 from trimtab.engine.log.redaction import redacted_message
 from trimtab.errors import ProviderError
 from trimtab.session.events import AssistantReplied, ToolFinished
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.tools import OnEvent, list_open_calls
 
@@ -66,7 +65,7 @@ class TurnInterruption:
 async def record_partial_reply(session: Session, text: str, on_event: OnEvent) -> None:
     """Record the reply so far when it was cut off, and the fact that it was."""
     await session.refresh()
-    await SessionRecorder(session).record_stopped_call()
+    await session.recorder.record_stopped_call()
     if not text.strip():
         return
     # Only text: what else had begun, such as a tool call, is not whole.

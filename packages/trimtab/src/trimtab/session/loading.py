@@ -1,8 +1,9 @@
-"""From a store to a context: the newest snapshot, the events it names, and the events after it."""
+"""From a store to a state: the newest snapshot, the events it names, and the events after it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,9 +14,9 @@ from trimtab.engine.window.accounting import resolve_token_limit_and_source
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.engine.window.window import Window
 from trimtab.errors import HistoryNotInMemory, LogDamaged, TrimtabError
-from trimtab.session.stepwise import StepwiseContext
 from trimtab.session.threads import estimate_fold_bytes, run_in_thread_if_long
 from trimtab.stores.base import PositionSpan, Store
+from trimtab.verbs.state import State, load_state
 
 MAX_FOLD_CHUNK_EVENTS = 2_000
 """How many events are folded at a time."""
@@ -26,59 +27,71 @@ MIN_CHECKPOINT_BYTES = 4 * 1024 * 1024
 """A checkpoint is worthwhile after this many bytes of messages, if some of them are hidden."""
 
 
-async def load_context(
+async def load_session_state(
     store: Store,
     session_id: str,
     *,
     max_snapshot_seq: int | None = None,
     keep_hidden: bool = False,
-    **load_kwargs: Any,
-) -> StepwiseContext:
-    """Load the context of a session, from a snapshot at or before a position.
+    clock: Callable[[], float] = time.time,
+    **functions: Any,
+) -> tuple[State, Event | None]:
+    """Load the state of a session, from a snapshot at or before a position.
+
+    Also return the last event of the log; None if it is only in the snapshot.
 
     A long tail is folded in chunks. Hidden messages are removed from memory, unless `keep_hidden`.
+    `functions` are options of the caller that may not be in the log; some may be missing.
     """
     snapshot = await store.snapshot(session_id, upto=max_snapshot_seq)
     try:
-        context: StepwiseContext | None = None
+        state: State | None = None
+        last_event: Event | None = None
         start = snapshot.seq if snapshot is not None else 0
         async for events in _chunk_events(
             store.events(session_id, list_spans_to_load(snapshot)), start
         ):
             fold = partial(
                 _fold_chunk,
-                context,
+                state,
                 events,
+                clock,
                 snapshot=snapshot,
                 keep_hidden=keep_hidden,
-                **load_kwargs,
+                **functions,
             )
-            context = await run_in_thread_if_long(fold, estimate_fold_bytes(events))
+            state = await run_in_thread_if_long(fold, estimate_fold_bytes(events))
+            last_event = events[-1]
     except HistoryNotInMemory as error:
-        return await load_context(
-            store, session_id, max_snapshot_seq=error.position, keep_hidden=True, **load_kwargs
+        return await load_session_state(
+            store,
+            session_id,
+            max_snapshot_seq=error.position,
+            keep_hidden=True,
+            clock=clock,
+            **functions,
         )
-    assert context is not None  # noqa: S101 - a session without events does not exist
-    return context
+    assert state is not None  # noqa: S101 - a session without events does not exist
+    assert last_event is not None  # noqa: S101 - as above
+    return state, last_event if last_event.seq == state.window.seq else None
 
 
 def _fold_chunk(
-    context: StepwiseContext | None,
+    state: State | None,
     events: list[Event],
+    clock: Callable[[], float],
     *,
     snapshot: Snapshot | None,
     keep_hidden: bool,
-    **load_kwargs: Any,
-) -> StepwiseContext:
-    if context is None:
-        context = StepwiseContext.load_with_missing_functions(
-            events, snapshot=snapshot, **load_kwargs
-        )
+    **functions: Any,
+) -> State:
+    if state is None:
+        state = load_state(events, clock, snapshot=snapshot, **functions)
     else:
-        context.apply(events)
-    if not keep_hidden and is_checkpoint_due(context.window):
-        context.checkpoint()
-    return context
+        state.window.apply(*events)
+    if not keep_hidden and is_checkpoint_due(state.window):
+        state.window.checkpoint()
+    return state
 
 
 @contextmanager
@@ -95,13 +108,14 @@ def explain_damage(session_id: str) -> Generator[None]:
         ) from error
 
 
-async def load_context_to_read(store: Store, session_id: str) -> StepwiseContext:
-    """Load the context of a session without the functions of its caller, which are not in the log:
+async def load_state_to_read(store: Store, session_id: str) -> State:
+    """Load the state of a session without the functions of its caller, which are not in the log:
     a policy, a tokenizer, a redaction.
 
     The policy makes no decisions here, so any policy will do. No message can be added.
     """
-    return await load_context(store, session_id, policy="full", redact=_refuse_new_text)
+    state, _ = await load_session_state(store, session_id, policy="full", redact=_refuse_new_text)
+    return state
 
 
 def _refuse_new_text(_text: str) -> str:

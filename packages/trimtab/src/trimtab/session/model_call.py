@@ -22,7 +22,6 @@ from trimtab.session.awaited_summaries import summarise_then_build_request
 from trimtab.session.events import AssistantReplied, ModelCallRetried, TextDelta
 from trimtab.session.interruption import TurnInterruption, TurnStopped, record_partial_reply
 from trimtab.session.model_call_recovery import ModelCallRecovery
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.spending import CallCharge
 from trimtab.session.summariser import Summariser
@@ -86,7 +85,7 @@ class ModelCaller:
                 failure = error.failure
             except CostCeilingReached as refusal:
                 clock.stop()
-                await SessionRecorder(session).record_call_over_ceiling(refusal.ceiling)
+                await session.recorder.record_call_over_ceiling(refusal.ceiling)
                 self.on_event(clock.build_finished_event("cost_ceiling"))
                 raise
             except TurnStopped:
@@ -120,7 +119,7 @@ class ModelCaller:
         def ends_turn(added: MessageAdded) -> bool:
             return self.ends_turn and _is_last(self.session.window, added)
 
-        is_end = await SessionRecorder(self.session).add_reply(reply, ends_turn=ends_turn)
+        is_end = await self.session.recorder.add_reply(reply, ends_turn=ends_turn)
         self.on_event(clock.build_finished_event())
         window = self.session.window
         message = window.conversation.rounds[-1].entries[0].message

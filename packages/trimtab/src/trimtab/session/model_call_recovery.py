@@ -35,7 +35,6 @@ from trimtab.session.events import (
     TurnEvent,
     UserNotice,
 )
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.turn_event_builders import total_edits_by_kind_since
 
@@ -90,8 +89,8 @@ class ModelCallRecovery:
         """Prepare the next attempt at the call; raise if nothing can be done."""
         known_limit = session.budget().limit
         limit = failure.limit
-        texts = SessionRecorder(session).find_rejected_texts(failure.message)
-        await SessionRecorder(session).record_failure(
+        texts = session.recorder.find_rejected_texts(failure.message)
+        await session.recorder.record_failure(
             failure.kind,
             limit=failure.limit,
             input=failure.input,
@@ -106,8 +105,8 @@ class ModelCallRecovery:
                 await self._handle_overflow(session, failure)
             case "malformed" if not self.tried_repair:
                 self.tried_repair = True
-                await SessionRecorder(session).reload()
-                await SessionRecorder(session).apply_policy(_drop_interrupted_replies)
+                await session.recorder.reload()
+                await session.recorder.apply_policy(_drop_interrupted_replies)
             case "rejected" if self.rejections < MAX_REJECTION_RETRIES:
                 await self._leave_out_rejected(session, failure, texts)
             case "server" if (
@@ -133,7 +132,7 @@ class ModelCallRecovery:
         self, session: Session, failure: ProviderFailureDetails, rejected_texts: frozenset[str]
     ) -> None:
         self.rejections += 1
-        edits = await SessionRecorder(session).apply_policy(
+        edits = await session.recorder.apply_policy(
             partial(decide_masks_before_retry, blamed_texts=rejected_texts)
         )
         if not edits:
@@ -154,13 +153,13 @@ class ModelCallRecovery:
                 replace(e, op="reveal", text="", size=EMPTY_SIZE, why=REVEAL_REASON)
                 for e in guesses
             ]
-            await SessionRecorder(session).apply_policy(
+            await session.recorder.apply_policy(
                 lambda _window, _budget: Decision(edits=tuple(reveals))
             )
 
     async def _handle_overflow(self, session: Session, failure: ProviderFailureDetails) -> None:
         # Each such refusal lowers what is taken for the limit, until no picture is left.
-        if await SessionRecorder(session).apply_policy(decide_media_over_limits):
+        if await session.recorder.apply_policy(decide_media_over_limits):
             self.pending_events.append(UserNotice(text=COMPACTED_NOTICE))
             return
         if not self.tried_less_output and _may_less_output_fit(session, failure):
@@ -171,9 +170,7 @@ class ModelCallRecovery:
             raise build_cannot_fit_error(plan, refusal=failure.message) from ProviderError(failure)
         self.tried_less_output = self.tried_cutting = True
         knobs = parse_policy_config(session.options.limits)
-        edits = await SessionRecorder(session).apply_policy(
-            partial(decide_aggressive_hiding, config=knobs)
-        )
+        edits = await session.recorder.apply_policy(partial(decide_aggressive_hiding, config=knobs))
         last = session.window.last_call
         if edits:
             self.pending_events.append(UserNotice(text=COMPACTED_NOTICE))

@@ -29,7 +29,6 @@ from trimtab.engine.tokens.counter import TokenCounter
 from trimtab.errors import UnusableSummary
 from trimtab.models.catalog import resolve_model_info
 from trimtab.session.events import SummaryFinished, TurnEvent
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.summariser import (
     Summariser,
@@ -66,7 +65,7 @@ async def summarise_session_if_due(
         or await session.pending_summary(forced=instead_of_placeholder) is None
     ):
         return None  # a turn does not wait for a summary that it can do without
-    async with SessionRecorder(session).summary_lock:
+    async with session.recorder.summary_lock:
         request = await session.pending_summary(forced=instead_of_placeholder)
         if request is None:
             return None
@@ -162,12 +161,12 @@ async def apply_summary_and_record_attempt(
     recorded."""
     if text:
         try:
-            await SessionRecorder(session).record_summary_attempt(attempt, text, **span_or_result)
+            await session.recorder.record_summary_attempt(attempt, text, **span_or_result)
         except UnusableSummary as refusal:
             attempt = replace(attempt, outcome="rejected", why=str(refusal), tokens=0, patched=0)
         else:
             return attempt
-    await SessionRecorder(session).record_summary_attempt(attempt)
+    await session.recorder.record_summary_attempt(attempt)
     return attempt
 
 

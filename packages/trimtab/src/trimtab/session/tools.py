@@ -17,7 +17,6 @@ from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCa
 from trimtab.errors import TrimtabError
 from trimtab.options import OptionChanges
 from trimtab.session.events import ToolFinished, ToolStarted, TurnEvent
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 
 OnInterrupt = Literal["rerun", "report", "ask"]
@@ -155,7 +154,7 @@ async def run_open_tool_calls(
             (key for key in session.window.accounting.started_tool_keys if key.endswith(key_end)),
             None,
         )
-        fresh = f"{session.id}/{SessionRecorder(session).epoch}{key_end}"
+        fresh = f"{session.id}/{session.recorder.epoch}{key_end}"
         by_id.setdefault(call.id, []).append((call, key or fresh, key is not None))
 
     async def in_turn(calls: list[tuple[ToolCall, str, bool]]) -> None:
@@ -206,7 +205,7 @@ async def _run_tool_call(  # noqa: PLR0917 - one step of a loop, called once
     ):
         outcome = why_not, True
     else:
-        await SessionRecorder(session).record_tool_start(key)
+        await session.recorder.record_tool_start(key)
         on_event(ToolStarted(call=call))
         outcome = await _invoke_tool(tool, invocation)
     output_content, is_error = outcome

@@ -25,7 +25,6 @@ from trimtab.session.model_summaries import (
     configure_policy_for_summariser,
     summarise_session_logging_errors,
 )
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import TURN_WAIT_S, Session
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import (
@@ -173,7 +172,7 @@ async def run_turn(
     _check_provider(session, provider)
     session_tools = None if tools is None else {tool.name: tool for tool in map(to_tool, tools)}
     tools_of_turn = {tool.name: tool for tool in map(to_tool, turn_tools)}
-    recorder = SessionRecorder(session)
+    recorder = session.recorder
     functions = {**tools_of_turn, **(recorder.tools if session_tools is None else session_tools)}
     if session_tools is None and recorder.was_read:
         _check_tool_functions(session, functions)
@@ -198,7 +197,7 @@ async def run_turn(
         recorder.hold_turn(wait),
         recorder.turn_lock,
         emit_turn_start_and_failure(session, on_event),
-        _hold_claimed_turn(recorder, message, key) as answer,
+        _hold_claimed_turn(session, message, key) as answer,
     ):
         await set_session_tools(session, session_tools, tools_of_turn)
         if session_tools is not None:
@@ -351,16 +350,17 @@ async def _find_answer(session: Session, position: int) -> Message | None:
 
 @asynccontextmanager
 async def _hold_claimed_turn(
-    recorder: SessionRecorder, message: Any, key: str | None
+    session: Session, message: Any, key: str | None
 ) -> AsyncGenerator[Message | None]:
     """Claim a turn and end it in the log, unless it fails. A failed turn can be continued.
 
     Yield the reply to the message if it has one already.
     """
+    recorder = session.recorder
     position = await recorder.claim_for(message, key)
     try:
         try:
-            yield None if position is None else await _find_answer(recorder.session, position)
+            yield None if position is None else await _find_answer(session, position)
         except ProviderError as error:
             # If the turn stayed open, it would be resumed and send the same request again.
             if not _is_rejection(error):
@@ -393,6 +393,6 @@ async def _summarise_after_turn(
             await session.store.release(session.id)
 
     if schedule_summary is None:
-        SessionRecorder(session).run_in_background(summarise())
+        session.recorder.run_in_background(summarise())
     elif not summariser.only_results and await session.pending_summary() is not None:
         await schedule_summary(session)

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import trimtab
-from trimtab.context import EditNotice
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.dialects.anthropic.reply_usage import parse_anthropic_usage
 from trimtab.dialects.openai_chat.codec import parse_chat_usage
@@ -33,7 +32,6 @@ from trimtab.integrations.conversations import (
     Conversations,
 )
 from trimtab.providers.error_parser import parse_error_response
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.threads import run_in_thread_if_long
 from trimtab.sidecar.call import Answer, Call, Refusal, read_call
@@ -42,6 +40,7 @@ from trimtab.sidecar.redacted_conversations import RedactedConversations
 from trimtab.sidecar.tally import Tally, format_totals
 from trimtab.sidecar.wire_body import WireBody, describe_pieces
 from trimtab.stores.base import Store
+from trimtab.verbs.notices import EditNotice
 
 T = TypeVar("T")
 
@@ -299,7 +298,7 @@ class Sidecar:
         usage = _read_usage(cast("dict[str, Any]", body))
 
         async def record(session: Session) -> bool:
-            return await SessionRecorder(session).record_usage(usage)
+            return await session.recorder.record_usage(usage)
 
         is_recorded = await self._use(call, record)
         if is_recorded:

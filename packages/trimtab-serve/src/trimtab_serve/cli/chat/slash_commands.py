@@ -20,7 +20,6 @@ from trimtab.cli.session.view_data import build_message_lines
 from trimtab.cli.text_format import escape_control_characters, format_count, shorten_to_line
 from trimtab.engine.recall.tools import NOTHING_FOUND_TEXT
 from trimtab.errors import MissingApiKeyError, SessionExists
-from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.factory import is_database_address
 from trimtab_serve.cli.chat.context_display import (
     classify_fill_level,
@@ -170,7 +169,7 @@ async def _search(chat: ChatState, argument: str) -> None:
 
 async def _compact(chat: ChatState, argument: str) -> None:
     del argument
-    compaction, totals = await SessionRecorder(chat.session).compact()
+    compaction, totals = await chat.session.recorder.compact()
     before = compaction.tokens_before
     now = compaction.tokens_after
     if not totals:

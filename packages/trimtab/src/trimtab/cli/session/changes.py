@@ -40,8 +40,7 @@ from trimtab.engine.log.erase import ErasurePlanner
 from trimtab.engine.log.event import MessageAdded, ToolResultRepair
 from trimtab.engine.recall.tools import part_to_text
 from trimtab.errors import SessionExists
-from trimtab.session.recorder import SessionRecorder, open_session_to_erase
-from trimtab.session.session import fork_stored_session
+from trimtab.session.session import fork_stored_session, open_session_to_erase
 from trimtab.stores import export
 from trimtab.stores.base import Store
 from trimtab.stores.files.disk import open_private_file
@@ -189,7 +188,7 @@ def erase_message_command(
             planned_handles[:] = planner.handles
 
         open_session = await open_session_to_erase(kept, session)
-        forks = await SessionRecorder(open_session).erase(
+        forks = await open_session.recorder.erase(
             handle, reason=reason, before_rewrite=note, fence_open_turn=True
         )
         return planned_handles, forks

@@ -25,7 +25,7 @@ from trimtab.cli.session.explanation import (
 from trimtab.cli.session.view_data import (
     build_session_view,
     find_call_by_reference,
-    load_read_only_context,
+    load_read_only_state,
 )
 from trimtab.cli.store_command import (
     UNSET_STORE,
@@ -154,7 +154,7 @@ def search_session_command(
     words = " ".join(query)
 
     async def look(kept: Any, _: object) -> str:
-        window = (await load_read_only_context(kept, session)).window
+        window = (await load_read_only_state(kept, session)).window
         return await store_recall.search_session(kept, session, window, words)
 
     snippets = run_on_store(store, f"searching {session}", look)
@@ -182,7 +182,7 @@ def recall_text_command(
         return
 
     async def look(kept: Any, _: object) -> str:
-        window = (await load_read_only_context(kept, session)).window
+        window = (await load_read_only_state(kept, session)).window
         return await store_recall.recall_from_store(kept, session, window, handle)
 
     print_exact_text(run_on_store(store, f"reading {session}", look))
@@ -190,7 +190,7 @@ def recall_text_command(
 
 def _write_recalled_file(session: str, handle: str, store: str, output: Path) -> None:
     async def look(kept: Any, _: object) -> Any:
-        window = (await load_read_only_context(kept, session)).window
+        window = (await load_read_only_state(kept, session)).window
         return await store_recall.recall_part_from_store(kept, session, window, handle)
 
     media_list = list_media(run_on_store(store, f"reading {session}", look))

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trimtab.cli.store_command import require_session_position
-from trimtab.context import Context
 from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.event import CallOutcome, Edit, Event, MessageAdded, ModelCall
 from trimtab.engine.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
@@ -20,8 +19,10 @@ from trimtab.engine.log.rewind import list_undone_spans
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
-from trimtab.session.loading import explain_damage, load_context_to_read
+from trimtab.session.loading import explain_damage, load_state_to_read
 from trimtab.stores.base import Store
+from trimtab.verbs.reporting import build_report
+from trimtab.verbs.state import State
 
 _LAST_CALL_REFERENCE = re.compile(r"last(?:-(\d+))?")
 _CALL_SEARCH_SPAN = 500
@@ -236,18 +237,18 @@ class SessionView:
         }
 
 
-async def load_read_only_context(store: Store, session: str) -> Context:
-    """Load the context of a session for reading."""
+async def load_read_only_state(store: Store, session: str) -> State:
+    """Load the state of a session for reading."""
     await require_session_position(store, session)
     with explain_damage(session):
-        return await load_context_to_read(store, session)
+        return await load_state_to_read(store, session)
 
 
 async def build_session_view(store: Store, session: str, count: int) -> SessionView:
     """Build the view of a session with its last messages and calls."""
-    context = await load_read_only_context(store, session)
+    state = await load_read_only_state(store, session)
     with explain_damage(session):
-        window = context.window
+        window = state.window
         end = [event async for event in store.events(session, [(window.seq, window.seq)])]
         entries = [*window.entries.values()][-count:] if count else []
         return SessionView(
@@ -259,7 +260,7 @@ async def build_session_view(store: Store, session: str, count: int) -> SessionV
             undone_messages=await _count_undone_messages(store, session, window),
             visible_messages=window.visible_messages,
             calls=window.accounting.call_count,
-            report=context.report(),
+            report=build_report(state),
             summary=window.summary.text if window.summary is not None else "",
             lines=tuple(line for entry in entries for line in build_message_lines(entry)),
             last_calls=tuple(

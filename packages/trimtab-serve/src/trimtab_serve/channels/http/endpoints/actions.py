@@ -9,7 +9,6 @@ from fastapi import Body
 from starlette.responses import Response
 
 from trimtab.errors import SessionExists, SessionNotFound
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
@@ -42,7 +41,7 @@ async def compact(
     del body
     session_id = await request.require_session_id(agent, session)
     async with request.service.open_session(session_id) as open_session:
-        compaction, totals = await SessionRecorder(open_session).compact()
+        compaction, totals = await open_session.recorder.compact()
     request.server_state.hubs.notify_log_changed(session_id)
     return CompactionResult(
         before=compaction.tokens_before, after=compaction.tokens_after, hidden=totals
@@ -62,7 +61,7 @@ async def undo(
     undone."""
     session_id = await request.require_session_id(agent, session)
     async with request.service.open_session(session_id) as open_session:
-        turn_lock = SessionRecorder(open_session).turn_lock
+        turn_lock = open_session.recorder.turn_lock
         reject_if_turn_running(turn_lock.locked(), session)
         async with turn_lock:
             reject_if_turn_running(

@@ -19,7 +19,6 @@ from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Media, Message, Part, Text
 from trimtab.engine.log.redaction import redacted_message
 from trimtab.errors import PositionTaken, StoreError, UnsupportedMedia
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent
@@ -244,7 +243,7 @@ async def resume(
 
 async def _reopen_ended_turn(session: Session) -> None:
     """Claim a turn that was ended, so that it continues. Otherwise it stays ended."""
-    recorder = SessionRecorder(session)
+    recorder = session.recorder
     if await was_newest_turn_ended(session) and not recorder.turn_lock.locked():
         await recorder.claim()
         recorder.disown()  # no process runs it yet

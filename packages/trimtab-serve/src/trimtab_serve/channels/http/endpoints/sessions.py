@@ -13,7 +13,6 @@ from starlette.responses import Response
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.window.window import Window
 from trimtab.errors import PositionTaken, SessionNotFound
-from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.spending import MICROS_PER_DOLLAR
 from trimtab.stores.base import NEWER_THAN_ALL
@@ -179,7 +178,7 @@ async def get_session(request: ApiRequest, agent: AgentName, session: SessionNam
             messages=window.conversation.total_messages,
             visible=window.visible_messages,
             model=window.settings.model,
-            running=SessionRecorder(open_session).turn_lock.locked(),
+            running=open_session.recorder.turn_lock.locked(),
             waiting=waiting.messages,
             failure_reason=await service.queue.dead_letter_reason(session_id)
             or _rejection_reason(window),
