@@ -15,7 +15,7 @@ from trimtab.engine.policy.planning.plan import Decision
 from trimtab.engine.recall.snippets import format_best_snippets
 from trimtab.engine.window.window import Window
 from trimtab.session import Session, store_recall, threads
-from trimtab.session import session as session_module
+from trimtab.session import recorder as recorder_module
 from trimtab.testing import MemoryStore
 
 pytestmark = pytest.mark.anyio
