@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -164,10 +163,6 @@ class Tab:
         """Return the CPU time of the page's thread until now, in milliseconds."""
         metrics = self.call("Performance.getMetrics")["metrics"]
         return 1000 * next(one["value"] for one in metrics if one["name"] == "TaskDuration")
-
-    def take_picture(self, to: Path, *, whole: bool = False) -> None:
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        to.write_bytes(base64.b64decode(shot["data"]))
 
     def problems(self) -> list[str]:
         """Return what the page did wrong: errors, and messages about its policy."""

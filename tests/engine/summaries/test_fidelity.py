@@ -150,7 +150,9 @@ priors = st.builds(
 @pytest.mark.slow
 @given(priors, chats, names, st.integers(0, 200))
 def test_a_list_never_exceeds_its_cap(prior, messages, body, cap):
-    kept = build_verbatim_list(prior, messages, body, COUNTER, max_tokens=cap)
+    kept = build_verbatim_list(
+        prior, messages, body, COUNTER, facts=find_needed_facts(messages), max_tokens=cap
+    )
     assert COUNTER.count(format_verbatim_list(kept)) <= cap
 
 
@@ -158,7 +160,9 @@ def test_what_a_full_list_has_had_for_long_stays_however_many_summaries_follow()
     listed = VerbatimList(items=("door_1", "door_2"))
     for number in range(50):
         said_now = [user(f"part_{number}_{n} is new") for n in range(20)]
-        listed = build_verbatim_list(listed, [*said_now, said("Yes.")], "", COUNTER, max_tokens=200)
+        messages = [*said_now, said("Yes.")]
+        facts = find_needed_facts(messages)
+        listed = build_verbatim_list(listed, messages, "", COUNTER, facts=facts, max_tokens=200)
         assert listed.items[:2] == ("door_1", "door_2")
         assert any(item.startswith(f"part_{number}_") for item in listed.items)
 
@@ -166,7 +170,9 @@ def test_what_a_full_list_has_had_for_long_stays_however_many_summaries_follow()
 @pytest.mark.slow
 @given(priors, chats, names)
 def test_no_prior_item_is_dropped_while_there_is_room(prior, messages, body):
-    kept = build_verbatim_list(prior, messages, body, COUNTER, max_tokens=100_000)
+    kept = build_verbatim_list(
+        prior, messages, body, COUNTER, facts=find_needed_facts(messages), max_tokens=100_000
+    )
     assert set(find_missing_items(prior.items, body)) <= set(kept.items)
     assert set(prior.open_questions) <= set(kept.open_questions)
 
@@ -182,8 +188,11 @@ def test_a_patched_summary_is_not_patched_again(prior, messages, body, cap):
 @pytest.mark.slow
 @given(chats)
 def test_with_room_all_that_is_needed_is_said_or_listed(messages):
-    kept = build_verbatim_list(VerbatimList(), messages, "", COUNTER, max_tokens=100_000)
-    assert set(find_needed_facts(messages).items) == set(kept.items)
+    facts = find_needed_facts(messages)
+    kept = build_verbatim_list(
+        VerbatimList(), messages, "", COUNTER, facts=facts, max_tokens=100_000
+    )
+    assert set(facts.items) == set(kept.items)
     assert len(kept.open_questions) <= MAX_OPEN_QUESTIONS
 
 

@@ -26,7 +26,6 @@ from openai import AsyncOpenAI
 from tests.integrations.life import (
     count_prefix_breaks,
     is_paired,
-    list_messages,
     list_refusals,
     read_cache_ratio,
     script_turn,
@@ -67,10 +66,6 @@ class Simulation:
     @property
     def requests(self) -> list[RecordedRequest]:
         return self.served.simulator.records.requests
-
-    @property
-    def last_items(self) -> list[dict[str, Any]]:
-        return list_messages(self.requests[-1].body)
 
     def count_refused(self) -> int:
         return len(list_refusals(self.served))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
 from trimtab.errors import TrimtabError
 from trimtab_serve.queue.address import DEFAULT_TENANT, is_valid_name
@@ -33,7 +33,6 @@ KeyRole = Literal["metrics", "read", "talk", "admin"]
 `read`, `talk` and `admin` each include the one before. `metrics` reads `/metrics`, which counts all
 tenants. The other roles do not include it, because they belong to one tenant.
 """
-KEY_ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
 INCLUDED_ROLES: Mapping[KeyRole, frozenset[KeyRole]] = MappingProxyType(
     {
         "metrics": frozenset[KeyRole]({"metrics"}),

@@ -13,7 +13,6 @@ from trimtab.engine.log.excerpts import KeptPieces, render_kept_pieces, select_k
 
 TruncateStrategy = Literal["head", "tail", "both"]
 """The end of a text that stays when it is cut."""
-TRUNCATE_STRATEGIES: tuple[TruncateStrategy, ...] = ("head", "tail", "both")
 
 CapUnit = Literal["tokens", "bytes/4", "bytes", "chars"]
 """What the size of a text is measured in."""

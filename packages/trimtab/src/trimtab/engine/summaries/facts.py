@@ -207,21 +207,23 @@ def build_verbatim_list(
     sections_text: str,
     counter: TokenCounter,
     *,
+    facts: NeededFacts,
     max_tokens: int = DEFAULT_LIST_TOKENS,
     visible_text: str = "",
 ) -> VerbatimList:
     """Build the list beside a summary: the needed items that its sections do not contain.
 
-    Items in `visible_text` are left out until that text is also summarised.
+    `facts` are what `find_needed_facts` has found in the messages. Items in `visible_text` are left
+    out until that text is also summarised.
 
     The items of the previous list stay as long as there is room. If there is no room, its first
     half stays unchanged. Otherwise the oldest items would move back with every summary until they
     are lost. In the rest, one old item stays for each new one.
     """
-    need = find_needed_facts(messages)
     prior_items = set(prior_list.items)
     new = find_missing_items(
-        (item for item in need.items if item not in prior_items), f"{sections_text}\n{visible_text}"
+        (item for item in facts.items if item not in prior_items),
+        f"{sections_text}\n{visible_text}",
     )
     old = find_missing_items(prior_list.items, sections_text)
     covered_items = cut_verbatim_list(
@@ -229,14 +231,14 @@ def build_verbatim_list(
     ).items
     # A question that has got a reply since is the first to be left out.
     has_reply = any(message.role == "assistant" and message.text.strip() for message in messages)
-    old_questions = [text for text in prior_list.open_questions if text not in need.open_questions]
-    waiting = need.open_questions if has_reply else (*need.open_questions, *old_questions)
+    old_questions = [text for text in prior_list.open_questions if text not in facts.open_questions]
+    waiting = facts.open_questions if has_reply else (*facts.open_questions, *old_questions)
     short_list = VerbatimList(
         open_questions=tuple(waiting),
         items=(*covered_items, *_interleave(new, old[len(covered_items) :])),
     )
     whole = VerbatimList(
-        open_questions=(*need.open_questions, *old_questions), items=short_list.items
+        open_questions=(*facts.open_questions, *old_questions), items=short_list.items
     )
     if cut_verbatim_list(whole, counter, max_tokens) == whole:
         return whole
@@ -275,16 +277,22 @@ def add_verbatim_list(
     visible.
     """
     body, _ = split_summary(summary_text)
-    prior_text, prior_list = split_summary(prior_summary)
-    before = replace(
-        prior_list, items=tuple(dict.fromkeys((*prior_list.items, *find_named_items(prior_text))))
-    )
-    return join_summary(
+    verbatim_list = build_verbatim_list(
+        add_items_of_sections(*split_summary(prior_summary)),
+        messages,
         body,
-        build_verbatim_list(
-            before, messages, body, counter, max_tokens=list_tokens, visible_text=visible_text
-        ),
+        counter,
+        facts=find_needed_facts(messages),
+        max_tokens=list_tokens,
+        visible_text=visible_text,
     )
+    return join_summary(body, verbatim_list)
+
+
+def add_items_of_sections(sections_text: str, verbatim_list: VerbatimList) -> VerbatimList:
+    """Return the list of a summary with the items that its sections name."""
+    items = dict.fromkeys((*verbatim_list.items, *find_named_items(sections_text)))
+    return replace(verbatim_list, items=tuple(items))
 
 
 def find_invented_items(line: str, normalised_source: str) -> list[str]:

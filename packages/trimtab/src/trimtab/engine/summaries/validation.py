@@ -14,7 +14,8 @@ from trimtab.engine.log.message import Message
 from trimtab.engine.summaries.facts import (
     QUESTION_MARKS,
     SUMMARY_FRAME_TOKENS,
-    add_verbatim_list,
+    add_items_of_sections,
+    build_verbatim_list,
     compute_list_room,
     find_invented_items,
     find_missing_items,
@@ -29,6 +30,7 @@ from trimtab.engine.summaries.format import (
     DEFAULT_LIST_TOKENS,
     MAX_SECTIONS_TOKENS,
     MIN_SECTIONS,
+    VerbatimList,
     cut_sections,
     format_lines_as_bullets,
     format_sections,
@@ -100,7 +102,9 @@ def validate_summary(
     if not text.strip():
         raise InvalidSummaryError("it is empty")
     has_list = list_tokens > 0
-    body = split_summary(text)[0]
+    body, _ = split_summary(text)
+    prior_sections, prior_list = split_summary(prior_summary)
+    facts = find_needed_facts(messages)
     sections = parse_sections(body)
     has_sections = len(sections) >= MIN_SECTIONS
     lines = (
@@ -116,7 +120,7 @@ def validate_summary(
         whole = format_sections(remove_section_lines(sections, wrong))
     else:
         whole = "\n".join(line for line in lines if line not in set(wrong))
-        _require_coverage(whole, sources, messages, len(sections))
+        _require_coverage(whole, sources, facts.items, len(sections))
     body = cut_sections(whole, counter, max_tokens)
     if replaced_tokens is not None:
         if (size := counter.count(body)) >= replaced_tokens - SUMMARY_FRAME_TOKENS:
@@ -124,14 +128,19 @@ def validate_summary(
                 f"it is not smaller: it has {size} tokens, its frame has {SUMMARY_FRAME_TOKENS}, "
                 f"and the replaced messages have {replaced_tokens}"
             )
-        list_tokens = compute_list_room(
-            body, split_summary(prior_summary)[1], counter, replaced_tokens, list_tokens
-        )
-    summary = add_verbatim_list(
-        prior_summary, messages, body, counter, list_tokens=list_tokens, visible_text=visible_text
+        list_tokens = compute_list_room(body, prior_list, counter, replaced_tokens, list_tokens)
+    verbatim_list = build_verbatim_list(
+        add_items_of_sections(prior_sections, prior_list),
+        messages,
+        body,
+        counter,
+        facts=facts,
+        max_tokens=list_tokens,
+        visible_text=visible_text,
     )
+    missing = find_missing_items(facts.items, f"{body}\n{visible_text}")
     verdict = _build_validated_summary(
-        summary, messages, visible_text, removed=len(wrong), shortened=body != whole
+        body, verbatim_list, missing, removed=len(wrong), cut=body != whole
     )
     if verdict.lost and has_list and not has_sections:
         raise InvalidSummaryError(
@@ -176,22 +185,23 @@ def validate_result_summary(
         )
     body = "\n".join(lines_that_fit)
     room_for_list = max(0, max_total_tokens - SUMMARY_FRAME_TOKENS - counter.count(body) - 1)
-    summary = add_verbatim_list(
-        "", [result], body, counter, list_tokens=min(list_tokens, room_for_list)
+    list_tokens = min(list_tokens, room_for_list)
+    facts = find_needed_facts([result])
+    verbatim_list = build_verbatim_list(
+        VerbatimList(), [result], body, counter, facts=facts, max_tokens=list_tokens
     )
-    return _build_validated_summary(
-        summary, [result], "", removed=len(wrong), shortened=len(lines_that_fit) < len(right)
-    )
+    missing = find_missing_items(facts.items, body)
+    has_cut = len(lines_that_fit) < len(right)
+    return _build_validated_summary(body, verbatim_list, missing, removed=len(wrong), cut=has_cut)
 
 
 def _require_coverage(
-    text: str, source_texts: Sequence[str], messages: Sequence[Message], section_count: int
+    text: str, source_texts: Sequence[str], items: Sequence[str], section_count: int
 ) -> None:
     """Raise an error if a text without our headings does not report the messages.
 
     A text that continues the conversation or declines to write does not.
     """
-    items = find_needed_facts(messages).items
     if items and len(items) - len(find_missing_items(items, text)) >= min(
         MIN_NAMED_ITEMS, len(items)
     ):
@@ -248,21 +258,19 @@ def _find_wrong_lines(
 
 
 def _build_validated_summary(
-    summary_text: str,
-    messages: Sequence[Message],
-    visible_text: str,
+    sections_text: str,
+    verbatim_list: VerbatimList,
+    missing_items: Sequence[str],
     *,
     removed: int,
-    shortened: bool,
+    cut: bool,
 ) -> ValidatedSummary:
-    body, verbatim = split_summary(summary_text)
-    missing = find_missing_items(find_needed_facts(messages).items, f"{body}\n{visible_text}")
-    listed_items = set(verbatim.items)
-    patch_count = sum(item in listed_items for item in missing)
+    listed_items = set(verbatim_list.items)
+    patch_count = sum(item in listed_items for item in missing_items)
     return ValidatedSummary(
-        text=summary_text,
+        text=join_summary(sections_text, verbatim_list),
         patched=patch_count,
-        lost=len(missing) - patch_count,
+        lost=len(missing_items) - patch_count,
         removed=removed,
-        cut=shortened,
+        cut=cut,
     )
