@@ -75,7 +75,8 @@ def frame_summary_for_model(summary: str, handle: str, recall_hint: str) -> str:
     Lines of it that begin with a bracket are indented, so that none looks like one of ours.
     """
     frame = "[Summary of the earlier conversation, for reference: the newest user message wins]"
-    return f"{add_recall_handle(frame, handle, recall_hint)}\n{indent_lines_that_begin_with(summary, '[')}"
+    text = indent_lines_that_begin_with(summary, "[")
+    return f"{add_recall_handle(frame, handle, recall_hint)}\n{text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
