@@ -52,6 +52,7 @@ from trimtab.dialects.wire_content import (
 )
 from trimtab.engine.log.message import Message, Role, Text, ToolResult
 from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock, SentBlocks
+from trimtab.engine.text.quoting import indent_lines_that_begin_with
 from trimtab.models.families import has_foreign_thinking, without_family_tag, without_thinking
 
 name: str = "anthropic"
@@ -280,6 +281,14 @@ def _with_system_prefix(body: WireObject) -> WireObject:
     return {**body, "text": f"{SYSTEM_MESSAGE_PREFIX}\n{body['text']}"}
 
 
+def _without_system_prefix(body: WireObject) -> WireObject:
+    """Indent the lines of a user's text that look like the mark of a system message."""
+    text = body.get("text")
+    if body.get("type") != "text" or not isinstance(text, str) or SYSTEM_MESSAGE_PREFIX not in text:
+        return body
+    return {**body, "text": indent_lines_that_begin_with(text, SYSTEM_MESSAGE_PREFIX)}
+
+
 def _resolve_blocks(prompt: Prompt, bodies: Sequence[WireObject]) -> list[PromptBlock]:
     """Return the blocks with the roles and bodies that are sent."""
     blocks: list[PromptBlock] = []
@@ -287,6 +296,8 @@ def _resolve_blocks(prompt: Prompt, bodies: Sequence[WireObject]) -> list[Prompt
     for block, body, role in zip(prompt.blocks, bodies, roles, strict=True):
         if role != block.role:
             body = _with_system_prefix(body)  # noqa: PLW2901 - as it stands there
+        elif role == "user":
+            body = _without_system_prefix(body)  # noqa: PLW2901 - as it stands there
         is_same = role == block.role and body is block.body
         blocks.append(block if is_same else replace(block, role=role, body=body))
     if blocks and blocks[-1].role == "assistant" and not prompt.volatile:

@@ -26,7 +26,7 @@ from trimtab.engine.log.message import (
 )
 from trimtab.engine.log.text_cuts import add_recall_handle, render_text_cut
 from trimtab.engine.text.identifiers import replace_recall_offers
-from trimtab.engine.text.quoting import indent_bracketed_lines
+from trimtab.engine.text.quoting import indent_lines_that_begin_with
 
 MIN_INFORMATIVE_CHARS = 6
 """Minimum number of letters and digits for a first line to be informative."""
@@ -75,7 +75,8 @@ def frame_summary_for_model(summary: str, handle: str, recall_hint: str) -> str:
     Lines of it that begin with a bracket are indented, so that none looks like one of ours.
     """
     frame = "[Summary of the earlier conversation, for reference: the newest user message wins]"
-    return f"{add_recall_handle(frame, handle, recall_hint)}\n{indent_bracketed_lines(summary)}"
+    text = indent_lines_that_begin_with(summary, "[")
+    return f"{add_recall_handle(frame, handle, recall_hint)}\n{text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ def indent_lines(text: str) -> str:
     return f" {indent_further_lines(text)}"
 
 
-def indent_bracketed_lines(text: str) -> str:
-    """Return a text with those lines indented by a space that begin with a bracket, as ours do."""
+def indent_lines_that_begin_with(text: str, beginning: str) -> str:
+    """Return a text with those lines indented by a space that begin as a line of ours does."""
     lines = text.splitlines(keepends=True)
-    return "".join(f" {line}" if line.startswith("[") else line for line in lines)
+    return "".join(f" {line}" if line.startswith(beginning) else line for line in lines)
 
 
 def count_further_lines(text: str) -> int:
