@@ -85,7 +85,7 @@ DESCRIPTIONS = {
     "reference/testing": "Scripted providers, simulators and a store in memory.",
     "reference/errors": "Every exception.",
     "reference/types": "Types for annotations.",
-    "stability": "Where you get help; what is public, the tiers, versions and stored formats.",
+    "stability": "What is public, the tiers, versions and stored formats.",
     "threats": "The threat model.",
     "benchmarks": "Speed, memory and cost, with the commands that measure them.",
     "peers": "Other libraries on the same conversations.",
