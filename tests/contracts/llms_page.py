@@ -85,6 +85,7 @@ DESCRIPTIONS = {
     "reference/testing": "Scripted providers, simulators and a store in memory.",
     "reference/errors": "Every exception.",
     "reference/types": "Types for annotations.",
+    "vectors": "Inputs and expected outputs for a port to another language.",
     "stability": "What is public, the tiers, versions and stored formats.",
     "threats": "The threat model.",
     "benchmarks": "Speed, memory and cost, with the commands that measure them.",
