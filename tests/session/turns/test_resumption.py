@@ -373,3 +373,15 @@ class _Held(Wrapped):
                 )
                 await asyncio.sleep(0)
         await self.inner.append(session, events, epoch=epoch)
+
+
+async def test_a_tool_call_of_an_imported_history_is_not_executed(memory):
+    session = await create(memory)
+    call = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}}
+    history = [say("Read it."), {"role": "assistant", "content": [call]}]
+    await session.sync(history)
+    hand = Hand()
+    provider = ScriptedProvider("anthropic", ["Hello again."])
+    await act(session, provider, [hand], says="Months later.")
+    assert not hand.asked
+    assert UNKNOWN_OUTCOME_TEXT in str(provider.requests[-1]["messages"])

@@ -147,6 +147,9 @@ async def run_open_tool_calls(
     Calls with the same id run one after the other, because only the order distinguishes their
     results.
     """
+    last_call = session.window.last_call
+    # Somebody else's loop may have run the calls of an imported reply.
+    is_imported = last_call is not None and last_call.body.imported
     by_id: dict[str, list[tuple[ToolCall, str, bool]]] = {}
     for call, handle in list_open_calls(session):
         key_end = f"/{handle}/{call.id}"
@@ -155,7 +158,7 @@ async def run_open_tool_calls(
             None,
         )
         fresh = f"{session.id}/{session.recorder.epoch}{key_end}"
-        by_id.setdefault(call.id, []).append((call, key or fresh, key is not None))
+        by_id.setdefault(call.id, []).append((call, key or fresh, is_imported or key is not None))
 
     async def in_turn(calls: list[tuple[ToolCall, str, bool]]) -> None:
         for call, key, was_started in calls:
