@@ -3,9 +3,10 @@
     python -m benchmarks.heart                  # this checkout
     python -m benchmarks.heart ../other --json  # another checkout, counted by this program
 
-Counted are functions of the library, the files they are in, how often they are called, and the plans
-that a policy drafts; of `Context` and `Session` the methods, and of their files the modules that they
-import and the lines. Nothing depends on the speed of the machine, so `--quick` changes nothing.
+Counted are functions of the library, the files they are in, how often they are called, and the
+plans that a policy drafts; of `Context` and `Session` the methods, and of their files the modules
+that they import and the lines. Nothing depends on the speed of the machine, so `--quick` changes
+nothing.
 """
 
 from __future__ import annotations
