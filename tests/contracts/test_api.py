@@ -57,6 +57,7 @@ SAME_NAMES = {
     "serialize_history": DIALECT,
     "build_reply_body": WIRE_FORMAT,
     "stream_reply_events": WIRE_FORMAT,
+    "compact": HTTP_OPERATION,
     "delete_session": HTTP_OPERATION,
     "erase_tenant": HTTP_OPERATION,
     "erase_user": HTTP_OPERATION,
@@ -65,6 +66,7 @@ SAME_NAMES = {
     "export_user": HTTP_OPERATION,
     "read_history": HTTP_OPERATION,
     "resume": HTTP_OPERATION,
+    "undo": HTTP_OPERATION,
     "check_api_key": "one rule of a simulated API, in the modules of both makers",
     "main": "the entry point of a program",
 }

@@ -23,11 +23,11 @@ BY_NOBODY = ReplaySetup(name="lines", options={"policy": "rolling"})
 
 def test_what_the_policy_wants_is_summarised_at_the_size_that_is_asked_for():
     context = chat("rolling", summaries="manual")
-    assert add_simulated_summary(context, forced=False) == (0, 0)
+    assert context._run(add_simulated_summary(context._state, forced=False)) == (0, 0)
     talk(context, 12, size=900)
     wanted = context.pending_summary()
     assert wanted is not None
-    read, written = add_simulated_summary(context, forced=False)
+    read, written = context._run(add_simulated_summary(context._state, forced=False))
     summary, counter = context.window.summary, context.window.counter
     assert summary is not None
     body, listed = split_summary(summary.text)
@@ -35,7 +35,7 @@ def test_what_the_policy_wants_is_summarised_at_the_size_that_is_asked_for():
     assert counter.count(format_verbatim_list(listed)) <= wanted.list_tokens
     shown = sum(counter.count(message.text) for message in wanted.messages)
     assert SUMMARY_PROMPT_TOKENS + shown < read < SUMMARY_PROMPT_TOKENS + 1.5 * shown
-    assert add_simulated_summary(context, forced=False) == (0, 0)
+    assert context._run(add_simulated_summary(context._state, forced=False)) == (0, 0)
     context.add(user("And now?"))
     assert len(context.request()["messages"]) == 11
 

@@ -190,15 +190,15 @@ class Context(Generic[DialectT_co]):
         """Return what a notebook shows: the report."""
         return render_report_html(self.report())
 
-    def __setstate__(self, values: tuple[State, list[Event], OnEdit | None]) -> None:
-        """Take the values of a context that is created, loaded or copied."""
-        state, events, on_edit = values
-        self._state = state
+    def __setstate__(self, values: tuple[Any, ...]) -> None:
+        """Take the state, the log and the hook of a context that is created, loaded or copied."""
+        self._state: State
+        self._on_edit: OnEdit | None
+        self.events: list[Event]
+        self._state, self.events, self._on_edit = values
         self._lock = RLock()
-        self._on_edit = on_edit
-        self.events = events
         """The log: every event in order."""
-        self.window = state.window
+        self.window = self._state.window
         """The state that the log adds up to."""
 
     def _run(self, verb: Verb[T]) -> T:
@@ -257,7 +257,7 @@ class Context(Generic[DialectT_co]):
     def open_calls(self) -> list[ToolCall]:
         """The calls of the newest reply that have no result yet, the same in every dialect and
         whether the reply was streamed or not."""
-        return reporting.list_open_calls(self.window)
+        return reporting.build_open_calls(self.window)
 
     @classmethod
     def load(

@@ -1,4 +1,4 @@
-"""For a policy of your own: what it reads, and what it returns. Experimental."""
+"""For a policy of your own: what it reads, and what it returns."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ class Session(Generic[DialectT_co]):
     @property
     def open_calls(self) -> list[ToolCall]:
         """The calls of the newest reply that have no result yet. See `Context.open_calls`."""
-        return reporting.list_open_calls(self.window)
+        return reporting.build_open_calls(self.window)
 
     @property
     def media_support(self) -> AcceptedMedia:

@@ -30,7 +30,7 @@ def describe_state(state: State) -> str:
     return f"{window.settings.model}: {messages}, {tokens:,} of {limit:,} tokens"
 
 
-def list_open_calls(window: Window) -> list[ToolCall]:
+def build_open_calls(window: Window) -> list[ToolCall]:
     """List the calls of the newest reply that have no result yet."""
     pairs = window.conversation.open_calls()
     return [ToolCall(id=pair.id, name=pair.name, arguments=pair.arguments) for pair in pairs]
