@@ -4,7 +4,7 @@
     python -m benchmarks.frameworks --quick    # 10 turns a life, within a minute
 
 A life is an agent with a tool and a window of 16,000 tokens: in each turn two parallel calls, one
-more call, an answer. The strict simulator runs in a process of its own. Each framework has three
+more call, an answer. The strict simulator runs in a process of its own. Each framework has four
 lives, which together have every kind:
 
 - with Claude and its cache marks, in an event loop. In the middle its process is killed, and
@@ -12,12 +12,14 @@ lives, which together have every kind:
 - with Chat Completions, in a stream and an event loop
 - with Responses, from code without an event loop. The module is told no window, believes the
   model's usual one and must learn from the first refusal
+- with summaries by the framework's own model, under `rolling`
 
 refused_after_first  requests that the simulator refused. The first in the life that is told no
                      window is not counted
 history_changed      lives after which the framework's own history is not what was said
 unpaired             requests in which a call had no result, or a result no call
 not_recalled         lives in which the tool `recall` did not give back a whole hidden report
+not_summarised       lives with summaries by the model in which no request had one
 cache_read_ratio     input that was read from the provider's cache, against the same life of a plain
                      `Context`; the lowest of all lives that are told the window
 cpu_ms, _1000        CPU of our module a model call, with 100 and 1,000 messages of history: the
@@ -81,12 +83,14 @@ class Life:
     is_told: bool = True
     """Whether the module is told the window."""
     has_restart: bool = False
+    has_model_summaries: bool = False
 
 
 LIVES = (
     Life(name="Claude, async, restart", api="anthropic", is_async=True, has_restart=True),
     Life(name="Chat Completions, stream, async", api="openai_chat", stream=True, is_async=True),
     Life(name="Responses, window not told", api="openai_responses", is_told=False),
+    Life(name="summaries, async", api="openai_chat", is_async=True, has_model_summaries=True),
 )
 
 
@@ -168,7 +172,7 @@ def run_life(stage: Stage, one: Life, turns: int) -> dict[str, Any]:
     worker, simulator = stage.worker, stage.simulator
     simulator.reset()
     simulator.configure(window=WINDOW)
-    simulator.set_replies(life.script(0, turns))
+    simulator.set_replies(life.script(0, turns), summary=life.SUMMARY)
     with tempfile.TemporaryDirectory() as folder:
         setup = Setup(
             url=simulator.url,
@@ -177,6 +181,7 @@ def run_life(stage: Stage, one: Life, turns: int) -> dict[str, Any]:
             is_async=one.is_async,
             context_window=WINDOW if one.is_told else None,
             folder=folder,
+            has_model_summaries=one.has_model_summaries,
         )
         try:
             worker.begin(setup)
@@ -188,7 +193,11 @@ def run_life(stage: Stage, one: Life, turns: int) -> dict[str, Any]:
             records = simulator.list_requests()
             history = worker.ask(history=True)["history"]
             row["usage"] = worker.ask(usage=True)["usage"]
-            row["not_recalled"] = int(not _recalls(simulator, worker, records[-1]["body"]))
+            if one.has_model_summaries:
+                answered = [record["body"] for record in records if record["fate"] == "answered"]
+                row["not_summarised"] = int(not _shows_summary(answered[-1]))
+            else:
+                row["not_recalled"] = int(not _recalls(simulator, worker, records[-1]["body"]))
         except LifeFailed as error:
             worker.restart()
             row["failed"] = str(error)
@@ -302,6 +311,10 @@ def _recalls(simulator: RemoteSimulator, worker: Worker, body: Any) -> bool:
     return bool(_whole_reports(after) - _whole_reports(texts))
 
 
+def _shows_summary(body: Any) -> bool:
+    return any(life.SUMMARY_FACT in text for text in _texts(body))
+
+
 def _whole_reports(texts: Iterator[str] | list[str]) -> set[int]:
     numbers: set[int] = set()
     for text in texts:
@@ -372,7 +385,7 @@ def figures(
         cpu = {stage.framework.name: _list_cpu(stage, repetitions) for stage in stages}
     rows = [row for each in lives for row in each]
     for row in rows:
-        if row["api"] in plain:
+        if row["api"] in plain and "not_summarised" not in row:
             row["cache_read_ratio"] = round(row["cache_read"] / plain[row["api"]], 3)
     figures_by_name = {one.name: _of_framework(one, rows) | cpu[one.name] for one in chosen}
     worst = _worst(list(figures_by_name.values()))
@@ -434,7 +447,7 @@ def write_pages(rows: Sequence[Mapping[str, Any]]) -> None:
         page.write_text(PICTURE.sub(lambda _, new=lines: new, text), encoding="utf-8")
 
 
-SUMS = ("refused_after_first", "history_changed", "unpaired", "not_recalled")
+SUMS = ("refused_after_first", "history_changed", "unpaired", "not_recalled", "not_summarised")
 
 
 def _of_framework(framework: Framework, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

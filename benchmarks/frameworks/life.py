@@ -19,6 +19,20 @@ MAX_OUTPUT_TOKENS = 1_000
 REPORT_LINES = 110
 CONVERSATION = "chat-7"
 
+SUMMARY = """Goal and latest request:
+- read three reports in each turn
+Facts:
+- the reports are numbered
+Preferences:
+Decisions:
+Work done:
+- reports were read
+Errors and fixes:
+Open questions and tasks:
+Files and artefacts:
+"""
+SUMMARY_FACT = "- the reports are numbered"
+
 Said = tuple[Any, ...]
 """("user", text), ("assistant", text), ("call", number, arguments) or ("result", number, text):
 one thing of a history, whatever the framework calls it. Calls are numbered from 0."""
@@ -48,6 +62,20 @@ class Setup:
     """Where the framework and our store keep what survives a restart."""
     lines: int = REPORT_LINES
     """The length of a report."""
+    has_model_summaries: bool = False
+    """Whether the framework's own model writes summaries, under a policy that asks for many."""
+
+    @property
+    def module_options(self) -> dict[str, Any]:
+        """What the module is created with."""
+        options: dict[str, Any] = {}
+        if self.context_window:
+            options["context_window"] = self.context_window
+        if self.folder:
+            options["store"] = f"{self.folder}/logs"
+        if self.has_model_summaries:
+            options |= {"summaries": "model", "policy": "rolling"}
+        return options
 
 
 def report(number: int, lines: int) -> str:

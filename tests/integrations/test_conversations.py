@@ -469,7 +469,7 @@ def test_a_folder_that_somebody_deleted_begins_again(tmp_path, caplog, moment):
         ({"system": "x"}, TypeError, "'system'.*set it in the framework"),
         ({"goal": "cheap"}, ValueError, "goal 'cheap'; choose one of"),
         ({"policy": "agressive"}, ValueError, "policy 'agressive'"),
-        ({"summaries": "manual"}, TypeError, "summaries"),
+        ({"summaries": "manual"}, ValueError, "summaries"),
         ({"limits": {"max_result": 1}}, ValueError, "max_result"),
         ({"context_window": "8k"}, TypeError, "context_window is '8k'"),
         ({"context_window": 0}, ValueError, "context_window is 0; it must be more than 0"),

@@ -144,12 +144,7 @@ class Agent:
 def _module(setup: Setup) -> AgentMiddleware:
     from trimtab.integrations.langchain import TrimtabMiddleware
 
-    options: dict[str, Any] = {}
-    if setup.context_window:
-        options["context_window"] = setup.context_window
-    if setup.folder:
-        options["store"] = f"{setup.folder}/logs"
-    return TrimtabMiddleware(**options)
+    return TrimtabMiddleware(**setup.module_options)
 
 
 def _model(setup: Setup) -> Any:

@@ -84,12 +84,7 @@ def _timed(call: Any, part: Any, finish: Any = None) -> Any:
 def _module(model: Any, setup: Setup) -> Any:
     from trimtab.integrations.openai_agents import TrimtabModel
 
-    options: dict[str, Any] = {}
-    if setup.context_window:
-        options["context_window"] = setup.context_window
-    if setup.folder:
-        options["store"] = f"{setup.folder}/logs"
-    return TrimtabModel(model, **options)
+    return TrimtabModel(model, **setup.module_options)
 
 
 def _model(setup: Setup) -> Any:

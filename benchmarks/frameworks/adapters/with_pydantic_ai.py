@@ -95,12 +95,7 @@ def _module(setup: Setup, meter: Meter) -> Any:
     from trimtab.integrations.pydantic_ai import TrimtabCapability
 
     timed = {name: _timed(getattr(TrimtabCapability, name), meter) for name in HOOKS}
-    options: dict[str, Any] = {}
-    if setup.context_window:
-        options["context_window"] = setup.context_window
-    if setup.folder:
-        options["store"] = f"{setup.folder}/logs"
-    return type("TimedCapability", (TrimtabCapability,), timed)(**options)
+    return type("TimedCapability", (TrimtabCapability,), timed)(**setup.module_options)
 
 
 def _timed(hook: Any, meter: Meter) -> Any:

@@ -146,8 +146,7 @@ class Context(Generic[DialectT_co]):
             params: Further request parameters. They are passed on unchanged.
             recall: Whether to add tools that look up hidden content; a text if you have your own.
                 None leaves it to `run_turn`.
-            budget_note: Whether each request ends with a line that says how full the window is,
-                what was hidden last, and how it is read back.
+            budget_note: Whether each request ends with a line on how full the window is.
             model_info: Values for the model's catalog entry, or the name of a model in the catalog.
             cache: The cache marks to send: for `5m` or `1h`; `off` sends none, `caller` only yours.
             tokenizer: A function that counts the tokens of a text. It replaces the estimate.

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -44,6 +44,12 @@ from trimtab.engine.text.arguments import describe_wrong_value
 from trimtab.engine.window.accounting import resolve_token_limit_and_source
 from trimtab.errors import SessionLockedByOtherProcess, SessionNotFound
 from trimtab.integrations.loop_thread import LoopThread
+from trimtab.integrations.model_summaries import (
+    AskModel,
+    ModelAnswer,
+    SummaryWriter,
+    summarise_before_call,
+)
 from trimtab.integrations.refusal import ReplyCut, find_refusal
 from trimtab.integrations.session_ids import check_conversation_id, make_session_id
 from trimtab.integrations.shared_stores import SharedStores
@@ -53,14 +59,14 @@ from trimtab.models.catalog import (
     find_model_info,
     suggest_model_name,
 )
-from trimtab.options import Tokenizer, reject_unknown_options
+from trimtab.options import Tokenizer, reject_unknown_options, validate_choice
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
 from trimtab.stores.factory import check_store_location
 from trimtab.stores.memory import MemoryStore
 from trimtab.verbs.notices import OnEdit
 
-__all__ = ["ConversationOptions", "Conversations"]
+__all__ = ["AskModel", "ConversationOptions", "Conversations", "ModelAnswer", "SummaryWriter"]
 
 T = TypeVar("T")
 
@@ -166,8 +172,8 @@ class _Conversation:
 class Conversations:
     """The sessions of a framework's conversations, by id, for any thread or event loop.
 
-    Calls for one conversation wait for each other, and never for a model. Every coroutine may be
-    awaited on any event loop, or passed to `run` in a thread without one.
+    Calls for one conversation wait for each other, and for a model only if it writes summaries.
+    Every coroutine may be awaited on any event loop, or passed to `run` in a thread without one.
 
     Args:
         store: The store of the sessions, or its location as `open_store` takes it. A location is
@@ -175,6 +181,8 @@ class Conversations:
             connections belong to one event loop. None keeps the sessions in memory, and forgets
             those that were used least recently.
         max_conversations: Conversations that are kept in memory.
+        summaries: Who writes summaries. `model` is the framework's own model, which `ask_model` of
+            `fit` asks; `extractive` takes lines of the conversation.
         tags_handles: Whether handles have a tag if the first list has replies already. An earlier
             log with other handles may be lost, and the caller may still know them.
         **options: Options of `Context`.
@@ -189,12 +197,19 @@ class Conversations:
         *,
         store: Store | str | os.PathLike[str] | None = None,
         max_conversations: int = MAX_CONVERSATIONS,
+        summaries: SummaryWriter = "extractive",
         tags_handles: bool = False,
         **options: Unpack[ConversationOptions],
     ) -> None:
         _check_store(store)
         self._options = cast("dict[str, Any]", options)
         check_conversation_options(self._options)
+        validate_choice("summaries", summaries, allowed=("extractive", "model"))
+        self._has_model_summaries = summaries == "model"
+        if self._has_model_summaries:
+            limits = cast("PolicyLimits", self._options.get("limits") or {})
+            own_price = {"price": 1.0, **(limits.get("summary") or {})}
+            self._options |= {"summaries": "manual", "limits": {**limits, "summary": own_price}}
         if self._options.setdefault("recall", True) is True:
             self._options["recall"] = RECALL_HINT
         self._given_store = MemoryStore() if store is None else store
@@ -229,6 +244,7 @@ class Conversations:
         context_window: int | None = None,
         params: Mapping[str, Any] | None = None,
         options: ConversationOptions | None = None,
+        ask_model: AskModel | None = None,
     ) -> View:
         """Take the whole history before a model call, and return what to send.
 
@@ -247,6 +263,9 @@ class Conversations:
                 not know. The user's own option takes precedence.
             params: Parameters of the request that count as input, such as a schema for the reply.
             options: Options of this conversation, instead of those of all.
+            ask_model: Awaited on this event loop with a system prompt and a text if
+                `summaries="model"` and a summary is due. If it fails or its text cannot be used,
+                the fit goes on without it.
 
         Returns:
             What the model should see.
@@ -270,6 +289,11 @@ class Conversations:
             head["recall"] = RECALL_HINT if RECALL_TOOL in names else False
 
         default_output = max_output_tokens if is_output_default else None
+        loop = asyncio.get_running_loop()
+
+        async def summarise(session: Session) -> None:
+            if self._has_model_summaries and ask_model is not None:
+                await summarise_before_call(session, ask_model, loop)
 
         async def fit_once(conversation: _Conversation) -> View:
             return await self._fit(
@@ -279,6 +303,7 @@ class Conversations:
                 messages,
                 ids=ids,
                 default_output=default_output,
+                summarise=summarise,
             )
 
         async def fit() -> View:
@@ -303,6 +328,7 @@ class Conversations:
         *,
         ids: Sequence[str] | None,
         default_output: int | None,
+        summarise: Callable[[Session], Awaitable[None]],
     ) -> View:
         if conversation.session is None:
             self._warn_if_ids_are_forgotten(conversation_id, messages)
@@ -329,6 +355,7 @@ class Conversations:
         is_rewritten = "assistant" in (first_role, _read_first_role(session))
         if first_role and not is_rewritten and len(session.window.base.rewinds) > rewinds:
             self._warn_if_nothing_stayed(conversation_id, conversation, session)
+        await summarise(session)
         await session.request()
         return session.view()
 

@@ -8,6 +8,7 @@ the model sees. A message that is shown in full is sent as the caller's own obje
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import dropwhile, takewhile
 from typing import Any, Never, Unpack, cast
 from weakref import ref
@@ -56,8 +58,11 @@ from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import CannotFit, ProviderError
 from trimtab.integrations.conversations import (
+    AskModel,
     ConversationOptions,
     Conversations,
+    ModelAnswer,
+    SummaryWriter,
     reject_unnamed_arguments,
 )
 from trimtab.integrations.refusal import ReplyCut, find_full_window, find_refusal
@@ -77,6 +82,8 @@ MAX_CACHE_MARKS = 4
 """Cache marks that Anthropic accepts in one request. The setting counts as one."""
 MIN_TEXT_TOKENS = 1_024
 """Tokens of output that are left for the text, besides the thinking budget."""
+_SUMMARY_CONFIG: Any = {"tags": ["nostream"], "metadata": {"lc_source": "summarization"}}
+"""A summary is no part of what the agent streams to its user."""
 _CLASSES_THAT_CACHE = ("ChatAnthropic", "ChatBedrock", "ChatBedrockConverse")
 """Classes that take `cache_control` as a model setting, with their subclasses."""
 _OUTPUT_LIMIT_NAMES = ("max_tokens", "max_output_tokens", "max_completion_tokens")
@@ -123,6 +130,8 @@ class _Call:
     """What LangChain would send."""
     model: ModelFacts
     """The request's model."""
+    ask_model: AskModel
+    """Asks it something else."""
     conversations: Conversations
     """The conversations that its own belongs to."""
     conversation_id: str
@@ -152,6 +161,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         dialect: DialectName | None = None,
         store: Store | str | os.PathLike[str] | None = None,
         agent: str = "",
+        summaries: SummaryWriter = "extractive",
         **options: Unpack[ConversationOptions],
     ) -> None:
         """Create the middleware. It needs no argument.
@@ -163,6 +173,8 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
             store: A store of Trimtab for what it decided, or the location of one. None keeps it in
                 memory, and a restarted program decides again.
             agent: A name of the agent, if another one uses the same store with the same thread ids.
+            summaries: `model` lets the agent's own model write them, with a call of its own;
+                `extractive` takes lines of the conversation.
             **options: Options of `Context`, such as `goal` or `context_window`.
         """
         super().__init__()
@@ -171,8 +183,8 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         self._dialect: DialectName | None = dialect
         self._agent = agent
         self._options = options
-        self._stored = Conversations(store=store, **options)
-        self._in_memory = Conversations(**options)
+        self._stored = Conversations(store=store, summaries=summaries, **options)
+        self._in_memory = Conversations(summaries=summaries, **options)
         self._unnamed = UnnamedConversations()
         self._newest: tuple[Conversations, str] | None = None
         self._definitions = _Definitions()
@@ -187,7 +199,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any]:
         """Send what fits. After a refusal for length, send less."""
-        call = self._begin(request)
+        call = self._begin(request, _ask_in_thread)
         if call is None:
             return handler(request)
         run = call.conversations.run
@@ -215,7 +227,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Send what fits. After a refusal for length, send less."""
-        call = self._begin(request)
+        call = self._begin(request, _ask_in_loop)
         if call is None:
             return await handler(request)
         try:
@@ -294,7 +306,11 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
             raise LookupError("no model call was made yet")
         return self._newest
 
-    def _begin(self, request: ModelRequest[Any]) -> _Call | None:
+    def _begin(
+        self,
+        request: ModelRequest[Any],
+        ask_model: Callable[[Any, str, str], Awaitable[ModelAnswer]],
+    ) -> _Call | None:
         """Begin a call; None if nothing can be hidden: there are no messages, or the provider keeps
         them."""
         if all(isinstance(message, SystemMessage) for message in request.messages):
@@ -309,6 +325,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         call = _Call(
             request=request,
             model=self._read_model(request, model),
+            ask_model=partial(ask_model, request.model),
             conversations=conversations,
             conversation_id=conversation_id,
             has_thread=place is not None,
@@ -383,6 +400,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
             max_output_tokens=own_output or model.reserved_output,
             is_output_default=model.is_output_default and not own_output,
             context_window=model.context_window,
+            ask_model=call.ask_model,
         )
         settings = {**request.model_settings}
         mark = self._switch_caching_on(call, settings)
@@ -566,6 +584,22 @@ def _define_response(response_format: Any, _: DialectName) -> list[Block]:
         {"name": spec.name, "description": spec.description, "input_schema": spec.json_schema}
         for spec in specs
     ]
+
+
+async def _ask_in_loop(model: Any, system: str, text: str) -> ModelAnswer:
+    """Ask a chat model on the event loop of the agent."""
+    messages = [SystemMessage(system), HumanMessage(text)]
+    return _read_answer(await model.ainvoke(messages, config=_SUMMARY_CONFIG))
+
+
+async def _ask_in_thread(model: Any, system: str, text: str) -> ModelAnswer:
+    """Ask a chat model for an agent without an event loop."""
+    messages = [SystemMessage(system), HumanMessage(text)]
+    return _read_answer(await asyncio.to_thread(model.invoke, messages, config=_SUMMARY_CONFIG))
+
+
+def _read_answer(reply: AIMessage) -> ModelAnswer:
+    return ModelAnswer(text=str(reply.text), usage=read_langchain_usage(reply))
 
 
 def unwrap_model(model: Any) -> Any:

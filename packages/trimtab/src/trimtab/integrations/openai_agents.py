@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from itertools import takewhile
 from threading import Lock
 from typing import Any, Never, TypeVar, Unpack, cast
@@ -60,6 +61,8 @@ from trimtab.integrations.conversations import (
     MAX_CONVERSATIONS,
     ConversationOptions,
     Conversations,
+    ModelAnswer,
+    SummaryWriter,
     limit_output,
     reject_unnamed_arguments,
 )
@@ -110,6 +113,8 @@ class TrimtabModel(Model):
         model: The model's name as `Agent` takes it, or a `Model`. None is the SDK's default model.
         store: Keeps what was hidden, also beyond this process: a store, or its location as
             `trimtab.stores.open_store` takes it.
+        summaries: `model` lets this model write the summaries, with a call of its own;
+            `extractive` takes lines of the conversation.
         **options: Options of `trimtab.Context`.
 
     Example:
@@ -124,14 +129,17 @@ class TrimtabModel(Model):
         model: str | Model | None = None,
         *unnamed: Never,
         store: Store | str | os.PathLike[str] | None = None,
+        summaries: SummaryWriter = "extractive",
         **options: Unpack[ConversationOptions],
     ) -> None:
         reject_unnamed_arguments(self, unnamed)
         self._given_model = _check_model(model)
         self._provider: MultiProvider | None = None
-        self._named = Conversations(store=store, **options)
+        self._named = Conversations(store=store, summaries=summaries, **options)
         # Nobody could ask a store for a conversation without an id.
-        self._unnamed = self._named if store is None else Conversations(**options)
+        self._unnamed = self._named
+        if store is not None:
+            self._unnamed = Conversations(summaries=summaries, **options)
         self._unnamed_conversations = UnnamedConversations()
         self._ids_by_run: OrderedDict[str, str] = OrderedDict()
         self._ids_by_group: OrderedDict[str, str] = OrderedDict()
@@ -362,6 +370,7 @@ class TrimtabModel(Model):
                 system=request.system_instructions or "",
                 tools=_describe_tools(request.tools, request.handoffs),
                 max_output_tokens=reserved,
+                ask_model=partial(_ask_model, call.model, request.model_settings),
             )
         except UnsupportedMedia as error:
             # The runner stores the user's message before a call.
@@ -697,6 +706,26 @@ def _describe_tools(tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]
         {"type": "function", "name": name, "description": description, "parameters": schema}
         for name, (description, schema) in definitions.items()
     ]
+
+
+async def _ask_model(model: Model, settings: ModelSettings, system: str, text: str) -> ModelAnswer:
+    """Ask the model something else, without the agent's tools."""
+    response = await model.get_response(
+        system,
+        text,
+        replace(settings, tool_choice=None, parallel_tool_calls=None),
+        [],
+        None,
+        [],
+        ModelTracing.DISABLED,
+        previous_response_id=None,
+        conversation_id=None,
+        prompt=None,
+    )
+    messages = [item for item in response.output if item.type == "message"]
+    parts = [part for message in messages for part in message.content]
+    texts = [part.text for part in parts if part.type == "output_text"]
+    return ModelAnswer(text="".join(texts), usage=_read_usage(response.usage))
 
 
 def _read_usage(usage: Any) -> Usage | None:

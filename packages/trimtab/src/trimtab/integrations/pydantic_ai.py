@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple, Never, Unpack, cast
@@ -25,6 +26,7 @@ from trimtab.integrations.missing_framework import make_missing_framework_error
 try:
     from pydantic_ai import RunContext, Tool
     from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.direct import model_request
     from pydantic_ai.exceptions import RetryModelRequest
     from pydantic_ai.messages import (
         ERROR_OUTCOMES,
@@ -74,6 +76,8 @@ from trimtab.errors import CannotFit
 from trimtab.integrations.conversations import (
     ConversationOptions,
     Conversations,
+    ModelAnswer,
+    SummaryWriter,
     limit_output,
     reject_unnamed_arguments,
 )
@@ -97,6 +101,8 @@ _DIALECT_BY_MODEL_CLASS: Mapping[str, DialectName] = {
     "OpenAIResponsesModel": "openai_responses",
     "OpenAIChatModel": "openai_chat",
 }
+_TOOL_SETTINGS = ("tool_choice", "parallel_tool_calls")
+"""Settings that a provider refuses in a request without tools."""
 _SIMULATED_SYSTEMS = ("test", "function")
 """What `TestModel` and `FunctionModel` say as their provider."""
 _OUTER_RUNS: ContextVar[Mapping[str, str]] = ContextVar(
@@ -114,6 +120,8 @@ class TrimtabCapability(AbstractCapability[object]):
     Args:
         store: A store of Trimtab, or its location. The edits then survive a restart. None keeps
             them in memory.
+        summaries: `model` lets the agent's own model write the summaries, with a call of its own;
+            `extractive` takes lines of the conversation.
         **options: Options of `Context`: `goal`, `policy`, `limits`, `context_window`,
             `max_input_tokens`, `recall`, `cache`, `on_edit` and others.
 
@@ -129,10 +137,11 @@ class TrimtabCapability(AbstractCapability[object]):
         self,
         *unnamed: Never,
         store: Store | str | os.PathLike[str] | None = None,
+        summaries: SummaryWriter = "extractive",
         **options: Unpack[ConversationOptions],
     ) -> None:
         reject_unnamed_arguments(self, unnamed)
-        self._conversations = Conversations(store=store, **options)
+        self._conversations = Conversations(store=store, summaries=summaries, **options)
         self._options = options
         self._has_window = bool(options.get("context_window") or options.get("max_input_tokens"))
         self._translations = _Translations()
@@ -218,6 +227,7 @@ class TrimtabCapability(AbstractCapability[object]):
             max_output_tokens=own_output if default and own_output else reserved,
             is_output_default=bool(default) and not own_output,
             context_window=None if self._has_window else model.find_smaller_window(),
+            ask_model=partial(_ask_model, request_context.model, settings),
         )
         # Without a limit of the caller's own, only a refusal says that less output is needed.
         needs_less = (
@@ -302,6 +312,21 @@ class TrimtabCapability(AbstractCapability[object]):
         if text not in self._warnings:
             self._warnings.add(text)
             logger.warning("%s", text)
+
+
+async def _ask_model(
+    model: Model, settings: Mapping[str, Any], system: str, text: str
+) -> ModelAnswer:
+    """Ask the model something else, without the agent's tools."""
+    own_settings = {name: settings[name] for name in settings if name not in _TOOL_SETTINGS}
+    response = await model_request(
+        model,
+        [ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(text)])],
+        model_settings=cast("ModelSettings", own_settings),
+        instrument=False,
+    )
+    texts = [part.content for part in response.parts if isinstance(part, TextPart)]
+    return ModelAnswer(text="".join(texts), usage=_read_usage(response))
 
 
 def _find_key(ctx: RunContext[object]) -> str:

@@ -21,7 +21,7 @@ _ASKS_FOR_SUMMARY = re.compile(
     re.IGNORECASE,
 )
 _OF_A_CONVERSATION = re.compile(
-    r"\b(?:conversation|context|checkpoint|handoff|session)\b", re.IGNORECASE
+    r"\b(?:conversation|context|checkpoint|handoff|history|session)\b", re.IGNORECASE
 )
 
 

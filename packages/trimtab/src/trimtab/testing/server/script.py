@@ -157,6 +157,8 @@ class SimulatorScript:
     """All steps that are left, for each API key and for all."""
 
     def __init__(self) -> None:
+        self.summary: ScriptStep | None = None
+        """The reply to each request that asks for a summary of a conversation."""
         self._queues: dict[str, _StepQueue] = {"": _StepQueue()}
         self._turns: dict[tuple[str, str], deque[ScriptStep]] = {}
 
@@ -167,8 +169,11 @@ class SimulatorScript:
         key: str = "",
         repeat: bool = False,
         otherwise: Any = None,
+        summary: Any = None,
     ) -> None:
-        """Replace the script of one API key, or of all keys without their own script."""
+        """Replace the script of one API key, or of all keys without their own script, and the reply
+        to requests for a summary."""
+        self.summary = None if summary is None else parse_script_steps([summary])[0]
         queue = _StepQueue(steps=deque(parse_script_steps(_require_list(replies))), repeats=repeat)
         if otherwise is not None:
             queue.otherwise = parse_script_steps(otherwise)[0]

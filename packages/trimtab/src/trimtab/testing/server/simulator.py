@@ -164,15 +164,14 @@ class ProviderSimulator:
 
     def _choose_step(self, asked: _AcceptedRequest, headers: Mapping[str, str]) -> ScriptStep:
         """Return the next step of the script, or a summary if the request asks for one and the
-        script goes on with a call."""
+        script has one or goes on with a call."""
         header = headers.get(STEP_HEADER)
         newest = find_newest_user_text(asked.full_request)
-        if (
-            header is None
-            and self.script.next_step_calls(asked.key, newest)
-            and wants_summary(asked.full_request)
-        ):
-            return ScriptStep(text=write_summary(asked.full_request))
+        if header is None and wants_summary(asked.full_request):
+            if self.script.summary is not None:
+                return self.script.summary
+            if self.script.next_step_calls(asked.key, newest):
+                return ScriptStep(text=write_summary(asked.full_request))
         return self.script.take_step(asked.key, header, newest)
 
     def handle_count_request(
