@@ -6,6 +6,7 @@ What a request looks like is judged here by rules of this file, not by those of 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -85,9 +86,10 @@ def _list_call_ids(message: dict[str, Any]) -> tuple[list[str], list[str]]:
     return calls, results
 
 
-def count_prefix_breaks(served: ServedSimulator) -> int:
-    """How many answered requests do not begin with the messages of the one before."""
-    bodies = [record.body for record in list_answered(served)]
+def count_prefix_breaks(served: ServedSimulator, is_counted: Callable[[Any], bool] = bool) -> int:
+    """How many answered requests do not begin with the messages of the one before; those that are
+    not counted are left out."""
+    bodies = [record.body for record in list_answered(served) if is_counted(record.body)]
     return sum(not extends(before, after) for before, after in pairwise(bodies))
 
 

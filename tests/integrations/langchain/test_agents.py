@@ -30,16 +30,18 @@ from tests.integrations.langchain.lives import (
     THREAD,
     WINDOW,
     bodies,
-    cache_read,
-    count_breaks,
-    count_cut,
     history,
     live,
     make_model,
     read_report,
-    refused,
-    report_text,
     say,
+)
+from tests.integrations.life import (
+    count_cut,
+    count_prefix_breaks,
+    list_refusals,
+    read_cache_ratio,
+    write_report,
 )
 from trimtab.engine.log.event import CallOutcome, MessageAdded
 from trimtab.integrations.langchain import TrimtabMiddleware
@@ -67,11 +69,11 @@ def make_agent(model: Any, middleware: Any = None, *, saver: Any = None, **optio
 def test_an_agent_outlives_its_window_and_keeps_its_history(api, way, served):
     agent = make_agent(make_model(api, served))
     live(agent, served, range(12), way)
-    assert refused(served) == []
+    assert list_refusals(served) == []
     said = history(agent)
     assert len(said) == 12 * 7
     results = [each.text for each in said if each.type == "tool"]
-    assert results == [report_text(number) for number in range(36)]
+    assert results == [write_report(number) for number in range(36)]
     sent = json.dumps(bodies(served)[-1])
     assert "recall m" in sent
     assert len(sent) < sum(map(len, results)) / 2
@@ -88,7 +90,7 @@ def test_an_agent_alone_does_not(served):
 def test_a_window_that_is_smaller_than_believed_is_learned_from_one_refusal(api, way, served):
     agent = make_agent(make_model(api, served), [TrimtabMiddleware(context_window=32_000)])
     live(agent, served, range(10), way)
-    assert len(refused(served)) + count_cut(served) == 1
+    assert len(list_refusals(served)) + count_cut(served) == 1
     said = history(agent)
     assert [each.type for each in said].count("human") == 10
     assert all(each.text or each.tool_calls for each in said if each.type == "ai")
@@ -111,7 +113,7 @@ def test_claude_s_largest_reply_as_the_default_does_not_take_the_window(served):
     assert model.max_tokens > WINDOW
     agent = make_agent(model)
     live(agent, served, range(6))
-    assert refused(served) == []
+    assert list_refusals(served) == []
     assert {body["max_tokens"] for body in bodies(served)} == {WINDOW // 4}
 
 
@@ -129,7 +131,7 @@ def test_claude_s_largest_reply_as_the_default_shrinks_with_a_window_that_is_lea
     if restarts:
         agent = make_agent(model, [TrimtabMiddleware(store=store)], saver=saver)
     live(agent, served, range(6, 9))
-    assert len(refused(served)) == 1
+    assert len(list_refusals(served)) == 1
     asked = [body["max_tokens"] for body in bodies(served)]
     assert [*dict.fromkeys(asked)] == [model.max_tokens, WINDOW // 4]
 
@@ -137,7 +139,7 @@ def test_claude_s_largest_reply_as_the_default_shrinks_with_a_window_that_is_lea
 def test_no_output_limit_is_sent_that_nobody_has_set(served):
     agent = make_agent(make_model("openai_chat", served, max_tokens=None))
     live(agent, served, range(6))
-    assert refused(served) == []
+    assert list_refusals(served) == []
     assert not [
         body for body in bodies(served) if {"max_tokens", "max_completion_tokens"} & {*body}
     ]
@@ -174,9 +176,9 @@ def test_the_model_recalls_what_is_hidden_byte_for_byte(thread, way, served):
     ended = run(second, config)["messages"]
     recalled, found = ended[-3].text, ended[-2].text
     number = int(re.findall(r"report (\d+): ", recalled)[0])
-    assert recalled == report_text(number)
-    assert report_text(0)[-200:] in found
-    assert refused(served) == []
+    assert recalled == write_report(number)
+    assert write_report(0)[-200:] in found
+    assert list_refusals(served) == []
 
 
 class Verdict(BaseModel):
@@ -193,7 +195,7 @@ def test_a_structured_response_by_a_tool(served):
         served.simulator.script.set_replies([{"calls": calls}, {"calls": [verdict]}])
         ended = agent.invoke({"messages": [("user", f"Turn {turn}")]}, THREAD)
         assert ended["structured_response"] == Verdict(text=f"fine {turn}")
-    assert refused(served) == []
+    assert list_refusals(served) == []
     assert "recall m" in json.dumps(bodies(served)[-1])
 
 
@@ -206,7 +208,7 @@ def test_a_structured_response_by_the_provider(served):
         )
         ended = agent.invoke({"messages": [("user", f"Turn {turn}")]}, THREAD)
         assert ended["structured_response"] == Verdict(text=f"fine {turn}")
-    assert refused(served) == []
+    assert list_refusals(served) == []
 
 
 def test_report_and_why_tell_what_is_hidden(served):
@@ -261,7 +263,7 @@ def test_a_restart_goes_on_with_the_same_prompt_if_there_is_a_store(keeps_log, s
     before = bodies(served)[-1]["messages"]
     run(range(6, 8))
     after = bodies(served)[18]["messages"]
-    assert refused(served) == []
+    assert list_refusals(served) == []
     assert (after[: len(before)] == before) is keeps_log
 
 
@@ -276,8 +278,8 @@ def test_claude_s_cache_is_read_with_at_most_four_marks(served):
     }.items():
         served.simulator.reset()
         live(make_agent(make_model("anthropic", served), middleware), served, range(12))
-        assert refused(served) == []
-        figures[name] = cache_read(served)
+        assert list_refusals(served) == []
+        figures[name] = read_cache_ratio(served)
         marks = max(json.dumps(body).count("cache_control") for body in bodies(served))
         assert marks <= 4
     assert figures["off"] == 0
@@ -307,8 +309,8 @@ def test_a_call_that_a_human_edits_or_rejects_is_sent_as_it_was_run(served):
             {"type": "reject", "message": "No."},
         ]
         agent.invoke(Command(resume={"decisions": decisions}), THREAD)
-    assert refused(served) == []
-    assert report_text(45) in json.dumps(bodies(served)[-1])
+    assert list_refusals(served) == []
+    assert write_report(45) in json.dumps(bodies(served)[-1])
 
 
 def test_a_turn_that_broke_off_leaves_no_call_without_a_result(served):
@@ -333,7 +335,7 @@ def test_a_turn_that_broke_off_leaves_no_call_without_a_result(served):
                 say(agent, "Are you there?")
         else:
             say(agent, "Are you there?")
-            assert refused(served) == []
+            assert list_refusals(served) == []
 
 
 def test_a_refusal_that_only_langchain_recognises_is_answered(served):
@@ -352,7 +354,7 @@ def test_a_refusal_that_only_langchain_recognises_is_answered(served):
     model = Refusing(messages=(AIMessage("Yes.") for _ in range(50)))
     agent = make_agent(model, [TrimtabMiddleware(context_window=64_000, policy="full")])
     for number in range(12):
-        say(agent, f"Question {number}: " + report_text(number) * 3)
+        say(agent, f"Question {number}: " + write_report(number) * 3)
     assert len(history(agent)) == 24
     assert max(model.seen) > 60_000
 
@@ -380,8 +382,8 @@ def test_the_graph_on_the_page_runs(served):
     served.simulator.script.set_replies([{"calls": [call]}, "Done."])
     say(graph, "Look it up.")
     recalled = history(graph)[-2].text
-    assert recalled == report_text(int(re.findall(r"report (\d+): ", recalled)[0]))
-    assert refused(served) == []
+    assert recalled == write_report(int(re.findall(r"report (\d+): ", recalled)[0]))
+    assert list_refusals(served) == []
 
 
 def test_a_strict_template_gets_alternating_roles():
@@ -400,5 +402,5 @@ def test_a_strict_template_gets_alternating_roles():
         strict.simulator.script.set_replies([], otherwise={"text": 60})
         for number in range(30):
             say(agent, f"Question {number}. " * 20)
-        assert refused(strict) == []
-        assert count_breaks(strict) < 25
+        assert list_refusals(strict) == []
+        assert count_prefix_breaks(strict) < 25

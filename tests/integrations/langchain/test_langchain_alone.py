@@ -24,15 +24,17 @@ from langgraph.types import Command
 from tests.integrations.langchain.lives import (
     WINDOW,
     bodies,
-    cache_read,
-    count_breaks,
     history,
     live,
     make_model,
     read_report,
-    refused,
-    report_text,
     say,
+)
+from tests.integrations.life import (
+    count_prefix_breaks,
+    list_refusals,
+    read_cache_ratio,
+    write_report,
 )
 from trimtab.integrations.langchain import TrimtabMiddleware
 
@@ -67,7 +69,7 @@ def test_its_summary_replaces_the_history_that_langgraph_keeps(served):
     alone = make_agent(served, summary)
     live(alone, served, range(6))
     assert len(history(alone)) < 6 * 7
-    assert report_text(0) not in [each.text for each in history(alone)]
+    assert write_report(0) not in [each.text for each in history(alone)]
     ours = make_agent(served, TrimtabMiddleware(context_window=WINDOW))
     live(ours, served, range(6))
     assert len(history(ours)) == 6 * 7
@@ -97,10 +99,10 @@ def test_its_summary_is_written_before_many_calls_if_the_kept_part_is_large(serv
     )
     live(make_agent(served, summary), served, range(6))
     of_agent = [body for body in bodies(served) if is_of_agent(body)]
-    alone = count_breaks(served, is_of_agent) / len(of_agent)
+    alone = count_prefix_breaks(served, is_of_agent) / len(of_agent)
     served.simulator.reset()
     live(make_agent(served, TrimtabMiddleware(context_window=WINDOW)), served, range(6))
-    ours = count_breaks(served, is_of_agent) / len(bodies(served))
+    ours = count_prefix_breaks(served, is_of_agent) / len(bodies(served))
     assert alone > 0.4
     assert ours < alone * 0.8, (ours, alone)
 
@@ -133,7 +135,7 @@ def test_its_summary_leaves_results_without_their_call(served):
     with pytest.raises(Exception, match="No tool call found"):
         run(summarising(served, trigger=("messages", 6), keep=("messages", 3)))
     assert len(history(run(TrimtabMiddleware(context_window=WINDOW)))) == 7
-    assert refused(served) == []
+    assert list_refusals(served) == []
 
 
 def test_its_clearing_writes_the_prompt_of_claude_to_the_cache_at_each_call(served):
@@ -148,10 +150,10 @@ def test_its_clearing_writes_the_prompt_of_claude_to_the_cache_at_each_call(serv
         checkpointer=InMemorySaver(),
     )
     live(alone, served, range(12))
-    read_alone = cache_read(served)
+    read_alone = read_cache_ratio(served)
     served.simulator.reset()
     live(
         make_agent(served, TrimtabMiddleware(context_window=WINDOW), "anthropic"), served, range(12)
     )
-    assert refused(served) == []
-    assert cache_read(served) > read_alone
+    assert list_refusals(served) == []
+    assert read_cache_ratio(served) > read_alone

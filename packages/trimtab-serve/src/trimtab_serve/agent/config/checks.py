@@ -175,7 +175,7 @@ def check_network(proxy: str) -> str:
     return proxy
 
 
-def check_store(store: str) -> str:
+def check_store_setting(store: str) -> str:
     try:
         check_store_location(store)
     except ValueError as error:

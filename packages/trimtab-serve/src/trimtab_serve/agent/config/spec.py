@@ -426,7 +426,7 @@ class ThresholdsSpec(ConfigBlock):
 
 
 class SessionSpec(ConfigBlock):
-    store: Annotated[str, AfterValidator(checks.check_store)] = "sessions"
+    store: Annotated[str, AfterValidator(checks.check_store_setting)] = "sessions"
     """A folder next to the file, or a database such as `${DATABASE_URL}`."""
     policy: PolicyName = DEFAULT_POLICY_NAME
     """The policy that decides what to hide, and when."""
