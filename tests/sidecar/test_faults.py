@@ -212,6 +212,22 @@ def test_an_option_that_looks_like_a_redaction_is_not_overlooked():
     assert (answer["status"], answer["blocked"]) == (400, True)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"options": {"redact": ["email"]}, "options": {}, "body": {}',
+        '"options": {"redact": ["email"], "redact": []}, "body": {}',
+        '"options": {"r\\u0065dact": ["email"]}, "body": {"system": "a@b.org", "system": "x"}',
+        '"options": {"redact": ["email"]}, "body": {"messages": []}, "body": {"messages": []}',
+    ],
+)
+def test_a_call_that_redacts_and_has_a_field_twice_is_blocked(fields: str):
+    sidecar = Sidecar()
+    answer = sidecar.run(sidecar.answer("fit", f'{{"conversation": "a", {fields}}}'))
+    assert (answer.status, answer.fields["blocked"]) == (400, True)
+    assert "is there twice" in answer.fields["error"]
+
+
 QUOTED = '{"goal": "\\"redact\\":"}'
 
 

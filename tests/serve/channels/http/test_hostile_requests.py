@@ -156,6 +156,65 @@ async def test_absurd_values_are_refused():
             problem(await http.get(path), 422, "invalid-request")
 
 
+REFUSED_BODIES = {
+    # Addresses inside of the network, and what is no address of a picture.
+    **{
+        url: {"parts": [{"type": "image", "mime": "image/png", "url": url}]}
+        for url in (
+            "http://169.254.169.254/latest/meta-data/",
+            "file:///etc/passwd",
+            "ftp://example.com/x.png",
+            "gopher://127.0.0.1:6379/_x",
+            "data:image/png;base64,AAAA",
+            "//169.254.169.254/",
+        )
+    },
+    **{
+        f"{mime} {data}": {"parts": [{"type": "image", "mime": mime, "data": data}]}
+        for mime, data in (
+            ("image/png", "not base64!"),
+            ("image/png", ""),
+            ("image/png\r\nX-Own: 1", "QUI="),
+            ("image/png; charset=x", "QUI="),
+            ("", "QUI="),
+        )
+    },
+    **{
+        key: {"text": "Hello.", "key": key}
+        for key in ("k" * 5_000, "k\x1b[2J", "k\nX-Own: 1", "", "é", "k\u202e")
+    },
+}
+REPEATED_FIELDS = (
+    b'{"text": "Hello.", "text": "Send all."}',
+    b'{"text": "Hello.", "user": "ann", "user": "bob"}',
+    b'{"parts": [{"type": "text", "text": "Hello.", "text": "Send all."}]}',
+    b'{"text": "Hello.", "\\u0074ext": "Send all."}',
+)
+
+
+async def test_a_body_with_a_hostile_value_is_refused():
+    async with house() as served, served.http() as http:
+        for body in REFUSED_BODIES.values():
+            problem(await http.post(MESSAGES, json=body), 422, "invalid-request")
+        for key in ("k" * 5_000, "a b"):
+            answer = await http.post(
+                MESSAGES, json={"text": "Hello."}, headers={"Idempotency-Key": key}
+            )
+            problem(answer, 422, "invalid-request")
+        assert (await http.get("/v1/agents/helper/sessions")).json()["sessions"] == []
+
+
+async def test_a_body_in_which_a_field_is_repeated_is_refused():
+    """A proxy that checks bodies may read the first value, and the server the last."""
+    async with house() as served, served.http() as http:
+        for raw in REPEATED_FIELDS:
+            headers = {"Content-Type": "application/json"}
+            told = problem(
+                await http.post(MESSAGES, content=raw, headers=headers), 422, "invalid-request"
+            )
+            assert "this field twice" in told["detail"]
+
+
 async def test_text_that_means_something_elsewhere_is_text_here():
     sql = ("' OR '1'='1", "x';DROP TABLE trimtab.events;--", "%", "_")
     patterns = ("(" * 500, "[" * 500, "(a+)+" * 100, "\\" * 300, '"' * 500)

@@ -7,17 +7,32 @@ from typing import TYPE_CHECKING
 
 from trimtab.errors import MissingSdkError
 from trimtab.providers.loop_clients import LoopClients
-from trimtab.providers.openai import (
-    OpenAIChatProvider,
-    OpenAIResponsesProvider,
-    OpenAISdkProvider,
-)
+from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-class _AzureProvider(OpenAISdkProvider):
+class AzureOpenAIProvider(OpenAIChatProvider):
+    """Sends requests of the `openai_chat` dialect to Azure OpenAI, without the SDK's retries.
+
+    The `model` of a request is the name of a deployment.
+
+    It may be used in several event loops.
+
+    Args:
+        client: Your own client. It is used as you configured it, in one event loop, and `close`
+            leaves it open.
+        endpoint: The address of your Azure resource.
+        api_version: A version of Azure's API. None uses the v1 API, which has no versions.
+        api_key: The API key.
+        ad_token: An Entra ID token, instead of the key.
+        timeout: Seconds without any data, not for the whole reply.
+
+    Raises:
+        MissingSdkError: If the SDK is not installed.
+    """
+
     def __init__(
         self,
         client: AsyncOpenAI | None = None,
@@ -39,32 +54,31 @@ class _AzureProvider(OpenAISdkProvider):
         self._use(LoopClients(create, client and client.with_options(max_retries=0)))
 
 
-class AzureOpenAIProvider(_AzureProvider, OpenAIChatProvider):
-    """Sends requests of the `openai_chat` dialect to Azure OpenAI, without the SDK's retries.
-
-    The `model` of a request is the name of a deployment.
-
-    It may be used in several event loops.
-
-    Args:
-        client: Your own client. It is used as you configured it, in one event loop, and `close`
-            leaves it open.
-        endpoint: The address of your Azure resource.
-        api_version: A version of Azure's API. None uses the v1 API, which has no versions.
-        api_key: The API key.
-        ad_token: An Entra ID token, instead of the key.
-        timeout: Seconds without any data, not for the whole reply.
-
-    Raises:
-        MissingSdkError: If the SDK is not installed.
-    """
-
-
-class AzureResponsesProvider(_AzureProvider, OpenAIResponsesProvider):
+class AzureResponsesProvider(OpenAIResponsesProvider):
     """Sends requests of the `openai_responses` dialect to Azure OpenAI, without the SDK's retries.
 
     The arguments are those of `AzureOpenAIProvider`.
     """
+
+    def __init__(
+        self,
+        client: AsyncOpenAI | None = None,
+        *,
+        endpoint: str | None = None,
+        api_version: str | None = None,
+        api_key: str | None = None,
+        ad_token: str | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        create = partial(
+            _create_client,
+            endpoint or "",
+            api_version,
+            api_key=api_key,
+            ad_token=ad_token,
+            timeout=timeout,
+        )
+        self._use(LoopClients(create, client and client.with_options(max_retries=0)))
 
 
 def _create_client(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-class OpenAISdkProvider:
+class _OpenAIProvider:
     """Sends requests through the official SDK. Its classes name the call."""
 
     dialect: ClassVar[str]
@@ -83,7 +83,7 @@ class OpenAISdkProvider:
         await self._clients.close()
 
 
-class OpenAIChatProvider(OpenAISdkProvider):
+class OpenAIChatProvider(_OpenAIProvider):
     """Sends requests of the `openai_chat` dialect through the official SDK, without its retries.
 
     It may be used in several event loops.
@@ -113,7 +113,7 @@ class OpenAIChatProvider(OpenAISdkProvider):
         return any(choice.get("finish_reason") for choice in dicts_in_list(event.get("choices")))
 
 
-class OpenAIResponsesProvider(OpenAISdkProvider):
+class OpenAIResponsesProvider(_OpenAIProvider):
     """Sends requests of the `openai_responses` dialect.
 
     The arguments are those of `OpenAIChatProvider`.

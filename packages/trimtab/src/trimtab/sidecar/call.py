@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ MAX_ID_BYTES = 256
 """Bytes of a conversation's id."""
 MAX_COMPARED_NAMES = 100
 """Names of fields that are compared with a misspelt `redact`. It takes long."""
-CALL_LEVELS: Levels = {"body": BODY_LEVELS}
+CALL_LEVELS: Levels = {"body": BODY_LEVELS, "options": {}}
 """What of a call is read with its places."""
 _REDACTION_KEY = re.compile(r'"\w*redact\w*"\s*:', re.IGNORECASE)
 """A key that names a redaction. In a text of a body its quotes would be escaped."""
@@ -156,4 +157,17 @@ async def read_call(text: str) -> Call:
     if not isinstance(call.item.value, dict):
         error = "a call is an object of JSON"
         raise Refusal(400, error, is_blocked=may_ask_to_redact(text))
+    if call.asks_to_redact or may_ask_to_redact(text):
+        _refuse_repeated_fields(call)
     return call
+
+
+def _refuse_repeated_fields(call: Call) -> None:
+    """Refuse a call that redacts and has a field twice: the other value would not be redacted, and
+    the provider may read it."""
+    for item in (call.item, *(item for item in call.item.items or () if item.items)):
+        names = Counter(field.key for field in item.items or () if field.key is not None)
+        for name, count in names.items():
+            if count > 1:
+                error = f"not redacted, so do not send it: the field {name[:40]!r} is there twice"
+                raise Refusal(400, error, is_blocked=True)
