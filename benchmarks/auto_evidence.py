@@ -60,7 +60,7 @@ from benchmarks.samples import (
     sample_short,
     shorten_id,
 )
-from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup
+from trimtab.replay.calls import EVERYTHING, ConversationRun, ReplaySetup
 from trimtab.replay.selection import RecordedConversation
 
 DIAL: dict[str, dict[str, Any]] = {

@@ -20,16 +20,10 @@ from benchmarks.harness import progress
 from benchmarks.samples import CLAUDE_MODEL, WINDOW, Sample, shorten_id
 from trimtab.replay.billing import CacheRules, ProviderPricing
 from trimtab.replay.call_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
+from trimtab.replay.calls import EVERYTHING, ConversationRun, ReplayedCall, ReplaySetup
 from trimtab.replay.needs import CallNeeds, NeedCounts, find_needs, sum_need_counts
 from trimtab.replay.prompt_scale import PromptScale
-from trimtab.replay.runner import (
-    EVERYTHING,
-    ConversationRun,
-    ReplayedCall,
-    ReplaySetup,
-    learn_recorded_scale,
-    replay_conversation,
-)
+from trimtab.replay.runner import learn_recorded_scale, replay_conversation
 from trimtab.replay.selection import RecordedConversation
 
 BOOTSTRAP_RESAMPLES = 1_000

@@ -12,8 +12,9 @@ from trimtab.engine.summaries.format import (
 )
 from trimtab.replay.billing import get_provider_pricing
 from trimtab.replay.call_costs import SUMMARY_OUTPUT_TOKENS, compute_call_cost_in_input_tokens
+from trimtab.replay.calls import ReplaySetup
 from trimtab.replay.needs import find_needs
-from trimtab.replay.runner import ReplaySetup, add_simulated_summary, replay_conversation
+from trimtab.replay.runner import add_simulated_summary, replay_conversation
 
 RULES = {"Anthropic": get_provider_pricing("claude-sonnet-4-5").rules}
 TALK = conversation("talk", 30, words=300)
