@@ -84,7 +84,7 @@ def make_sentence(screen: Screen) -> str:
         best = study.advice.best
         if best is None:
             return 0.0
-        return study.advice.saving[best].saved * _find_paid(screen.payments, study.client)
+        return study.advice.saving[best].saved * _find_payment(screen.payments, study.client).total
 
     study = max(judged, key=money)
     best = study.advice.best
@@ -94,7 +94,8 @@ def make_sentence(screen: Screen) -> str:
             f"{_percent(MIN_SAVING)} unless it hides more than Trimtab's default would."
         )
     saving = study.advice.saving[best]
-    amount = _describe_amount(saving.saved, money(study))
+    dollars = money(study)
+    amount = _percent(saving.saved) + (f" ({_describe_money(dollars)})" if dollars else "")
     typed = " and ".join(f"{line} ({_find_place(line)})" for line in study.settings[best].lines)
     return (
         f"{_name_client(study.client)}: type {typed}. It would have saved {amount} in these "
@@ -108,10 +109,11 @@ def _list_paid_lines(payments: Payments) -> list[str]:
         calls = format_count(total.calls_without_usage, "call")
         return [f"What you paid is not in these logs: {calls} without usage."]
     sessions = format_count(len(total.sessions), "session")
+    share = total.reread / total.total if total.total else 0.0
     lines = [
         (
             f"You paid {_dollars(total.total)} at list prices, {_dollars(total.reread)} of it "
-            f"({_percent(_share(total.reread, total.total))}) to read old context again: "
+            f"({_percent(share)}) to read old context again: "
             f"{format_count(total.calls, 'call')} in {sessions}."
         ),
         "On a flat plan this is usage, not money.",
@@ -223,10 +225,6 @@ def _format_saving(saved: float, hidden: float, paid: float) -> list[str]:
     return [_percent(saved), money, _percent(hidden, 1)]
 
 
-def _describe_amount(saved: float, money: float) -> str:
-    return _percent(saved) + (f" ({_describe_money(money)})" if money else "")
-
-
 def _describe_money(amount: float) -> str:
     """Return an estimate, which has no cents above ten dollars."""
     return f"about ${amount:,.0f}" if amount >= 10 else f"about {_dollars(amount)}"
@@ -273,20 +271,12 @@ def _find_payment(payments: Payments, client: str) -> Payment:
     return total
 
 
-def _find_paid(payments: Payments, client: str) -> float:
-    return _find_payment(payments, client).total
-
-
 def _name_client(client: str) -> str:
     return {"messages": "your own loop", "Trimtab": "your own agents"}.get(client, client)
 
 
 def _find_place(line: str) -> str:
     return next((place for start, place in _PLACES.items() if line.startswith(start)), "")
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
 
 
 def _percent(share: float, digits: int = 0) -> str:

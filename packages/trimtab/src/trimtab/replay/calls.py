@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.context import Context
 from trimtab.replay.billing import InputBill
 from trimtab.replay.client_settings import AS_RECORDED, ClientSettings
 from trimtab.replay.needs import NeedCounts
@@ -28,16 +29,14 @@ class ReplaySetup:
     """The model whose tokenizer, window and dialect apply."""
     client: ClientSettings = AS_RECORDED
     """What the client is told, if no policy of Trimtab runs."""
+    summarise: Callable[[Context, bool], tuple[int, int]] | None = None
+    """Adds the summary that the policy wants, or needs if the flag is true. Returns the tokens read
+    and written for it. Without it lines of the conversation are the summary."""
 
     @property
     def sends_everything(self) -> bool:
         """Whether nothing is hidden, not even to fit: what a client without any policy sends."""
         return self.options.get("policy") == EVERYTHING
-
-    @property
-    def model_writes_summaries(self) -> bool:
-        """Whether a model writes the summaries, after a turn or before a call that needs one."""
-        return self.options.get("summaries") == "manual"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,4 @@
-"""Simulate a summary by a model: no model is called, but the sizes are those of a real summary.
-
-Lines of the conversation replace the model's sections, with the number of tokens that a model would
-be asked for. The verbatim list and the size checks are those of production. The input that the
-model would read is counted.
-
-Replay one conversation under one policy, through the code that production uses.
+"""Replay one conversation under one policy, through the code that production uses.
 
 Replay all conversations under all setups, on all cores.
 """
@@ -17,22 +11,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Any, cast
 
-from trimtab.context import Context
 from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.engine.log.message import Message
-from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
 from trimtab.engine.prompt.render import hash_request_head
-from trimtab.engine.summaries.extract import extract_summary
-from trimtab.engine.summaries.facts import add_verbatim_list, compute_list_room
-from trimtab.engine.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
-from trimtab.engine.summaries.transcript import transcribe_messages
 from trimtab.engine.tokens.counter import (
     measure_message_parts,
 )
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
-from trimtab.errors import CannotFit, UnusableSummary
+from trimtab.errors import CannotFit
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import CacheRules, PromptCacheModel, PromptPiece
 from trimtab.replay.calls import (
@@ -62,34 +50,6 @@ from trimtab.replay.prompt_scale import (
 from trimtab.replay.selection import RecordedCall, RecordedConversation
 from trimtab.replay.times import estimate_message_times, with_believed_times
 from trimtab.session.stepwise import StepwiseContext
-
-
-def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
-    """Add the summary that the policy wants, and return the tokens read and written for it."""
-    request = context.pending_summary(forced=forced)
-    if request is None:
-        return 0, 0
-    counter = context.window.counter
-    before, prior_list = split_summary(request.prior_summary)
-    max_tokens = min(REQUESTED_SUMMARY_TOKENS, request.max_tokens)
-    body = extract_summary(before, request.messages, counter, max_tokens=max_tokens)
-    room = compute_list_room(
-        body, prior_list, counter, request.replaced_tokens, request.list_tokens
-    )
-    text = add_verbatim_list(
-        request.prior_summary,
-        request.messages,
-        body,
-        counter,
-        list_tokens=room,
-        visible_text=request.visible_text,
-    )
-    source_texts = [request.prior_summary, *transcribe_messages(request.messages)]
-    try:
-        context.add_summary(text, span=request.span)
-    except UnusableSummary:
-        return 0, 0
-    return SUMMARY_PROMPT_TOKENS + sum(map(counter.count, source_texts)), counter.count(body)
 
 
 def replay_conversation(
@@ -194,8 +154,8 @@ class _ReplayWalk:
         self._write(forced=False)
 
     def _write(self, *, forced: bool) -> None:
-        if self._setup.model_writes_summaries and self._context.window.visible_groups:
-            read, written_tokens = add_simulated_summary(self._context, forced=forced)
+        if self._setup.summarise is not None and self._context.window.visible_groups:
+            read, written_tokens = self._setup.summarise(self._context, forced)
             self._paid = (self._paid[0] + read, self._paid[1] + written_tokens)
 
     def call(
@@ -251,7 +211,7 @@ class _ReplayWalk:
 
     def _summarised(self, made: list[Edit]) -> dict[str, int]:
         """Return what summaries have cost since the last call."""
-        if not self._setup.model_writes_summaries:
+        if self._setup.summarise is None:
             return {
                 "summarised": sum(_estimate_summary_input(e, self._context.window) for e in made)
             }
