@@ -29,13 +29,18 @@ _CAUSES: dict[BreakCause, str] = {
 }
 _PLACES = {
     "/": "in Claude Code, for the model in use",
-    "trimtab hook": "in a shell",
+    "trimtab hook": "in a shell, after uv tool install 'trimtab[cli]'",
     "model_": "in ~/.codex/config.toml, above any [table]",
     "tool_": "in ~/.codex/config.toml, above any [table]",
     "Context": "in your program",
     "uv ": "in a shell",
 }
 """Where to type a line, by its beginning."""
+_WAYS_BACK = {
+    locations.CLAUDE_CODE: "trimtab hook claude --remove and /autocompact auto",
+    locations.CODEX: "delete the line of ~/.codex/config.toml",
+}
+"""How to undo the settings of the clients that have no plugin of Trimtab."""
 
 
 class Screen(NamedTuple):
@@ -165,7 +170,7 @@ def _list_advice_lines(study: ClientStudy, payments: Payments) -> list[str]:
     if study.is_too_little:
         return [*lines, f"Too few to judge: {MIN_SESSIONS} sessions and {MIN_CALLS} calls needed."]
     rows: list[list[str]] = []
-    for title, name in (("Type this", advice.best), ("Next step", advice.next)):
+    for title, name in (("Type this", advice.best), ("Next step, instead", advice.next)):
         if name is None:
             text = "nothing: leave it as it is" if title == "Type this" else "none saves more"
             lines += ["", f"{title}: {text}."]
@@ -177,7 +182,8 @@ def _list_advice_lines(study: ClientStudy, payments: Payments) -> list[str]:
         label = f"{title.lower()}: {name}"
         rows.append([label, *_format_saving(saving.saved, saving.hidden_share, paid.total)])
     trimtab = advice.trimtab
-    label = "Trimtab's default, for comparison"
+    is_foreign = study.client in _WAYS_BACK
+    label = f"Trimtab's default{', which it cannot run' if is_foreign else ''}"
     rows.append([label, *_format_saving(trimtab.saved, trimtab.hidden_share, paid.total)])
     lines += ["", *_format_table(["", "saves", "", "hides"], rows)]
     differing = {
@@ -202,7 +208,9 @@ def _list_notes(studies: Sequence[ClientStudy]) -> list[str]:
         "longer have shown. Reading them again is in the cost."
     )
     lines = [hides]
-    if any(study.client in (locations.CLAUDE_CODE, locations.CODEX) for study in judged):
+    ways_back = [_WAYS_BACK[study.client] for study in judged if study.client in _WAYS_BACK]
+    if ways_back:
+        lines.append(f"To go back: {'; '.join(ways_back)}.")
         lines.append(
             "A compaction counts as hiding all that it replaces: how good the model's summary is "
             "was not measured."
