@@ -19,7 +19,7 @@ on the same conversations (auto_today.py), and `against_today` the paired differ
 
 The results are stored: `… --json > benchmarks/results/auto_evidence.json`, from where claims.py
 takes the figures of the pages. Under `auto` no model writes summaries unless it is said. `model`
-are setups in which one does, with the sizes that such summaries have: trimtab/replay/runner.py.
+are setups in which one does, with the sizes that such summaries have (simulated_summary.py).
 `full_edits_per_100_calls` are calls before which something was hidden under `full`. `--optimum`
 adds `over_optimum`, which optimum.py explains.
 """
@@ -60,7 +60,7 @@ from benchmarks.samples import (
     sample_short,
     shorten_id,
 )
-from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup
+from trimtab.replay.calls import EVERYTHING, ConversationRun, ReplaySetup
 from trimtab.replay.selection import RecordedConversation
 
 DIAL: dict[str, dict[str, Any]] = {

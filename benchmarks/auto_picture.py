@@ -10,7 +10,8 @@ from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult, make
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
 from trimtab.replay.call_costs import compute_call_cost_in_input_tokens
-from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup, replay_conversation
+from trimtab.replay.calls import EVERYTHING, ConversationRun, ReplaySetup
+from trimtab.replay.runner import replay_conversation
 from trimtab.replay.selection import RecordedConversation
 
 MODEL = "claude-sonnet-4-5"

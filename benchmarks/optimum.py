@@ -18,8 +18,8 @@ from trimtab.engine.policy.auto import (
 from trimtab.engine.policy.config import Goal
 from trimtab.engine.tokens.counter import make_piecewise_counter, measure_message_parts
 from trimtab.replay.billing import CacheRules
-from trimtab.replay.runner import estimate_message_times
 from trimtab.replay.selection import RecordedConversation
+from trimtab.replay.times import estimate_message_times
 
 HARD = 150_000
 """Tokens of messages at which a compaction is forced, in a window of 200k."""

@@ -19,7 +19,7 @@ or 20 in a quick run), and lets `trimtab replay` read them.
 
 first_line_s    seconds until it says what it reads, the fastest of five starts
 cpu_s           CPU seconds until its last line, all processes together
-screen          what it printed, at 100 columns; docs/start-logs.md shows it
+screen          what it printed, at 100 columns; docs/replay.md shows it
 
 The median must be at most 0.10, in each client too; the first line must come within 2 seconds, and
 500 logs must take at most 60 CPU seconds.
@@ -43,13 +43,15 @@ from typing import Any
 
 from benchmarks import corpus
 from benchmarks.harness import Report, no_corpus, run, skip
+from benchmarks.samples import sort_by_hash
 from trimtab.cli.text_format import wrap_text
 from trimtab.engine.log.event import Usage
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import InputBill, build_cache_rules
-from trimtab.replay.prompt_scale import learn_prompt_scale, measure_messages
-from trimtab.replay.runner import EVERYTHING, ReplaySetup, make_counter, replay_conversation
-from trimtab.replay.selection import RecordedConversation, select_conversations
+from trimtab.replay.calls import EVERYTHING, ReplaySetup
+from trimtab.replay.prompt_scale import learn_prompt_scale, make_counter, measure_messages
+from trimtab.replay.runner import replay_conversation
+from trimtab.replay.selection import RecordedConversation
 
 CLIENTS = {"Claude Code": "entire_claude_code*.jsonl.gz", "Codex": "entire_codex.jsonl.gz"}
 MODELS = {"Claude Code": "claude-opus-4-5", "Codex": "gpt-5.4"}
@@ -124,7 +126,7 @@ def _find_slowness(report: Report) -> Iterator[str]:
 def _read(client: str, quick: bool) -> list[RecordedConversation]:
     recordings = corpus.read_recorded(CLIENTS[client])
     kept = [one for one in recordings if len(one.usage) >= MIN_CALLS]
-    return select_conversations(kept, limit=QUICK_CONVERSATIONS if quick else None)
+    return sort_by_hash(kept)[: QUICK_CONVERSATIONS if quick else None]
 
 
 def _measure(conversation: RecordedConversation, usual_model: str) -> Errors:

@@ -18,18 +18,13 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import progress
 from benchmarks.samples import CLAUDE_MODEL, WINDOW, Sample, shorten_id
+from benchmarks.simulated_summary import add_simulated_summary
 from trimtab.replay.billing import CacheRules, ProviderPricing
 from trimtab.replay.call_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
+from trimtab.replay.calls import EVERYTHING, ConversationRun, ReplayedCall, ReplaySetup
 from trimtab.replay.needs import CallNeeds, NeedCounts, find_needs, sum_need_counts
 from trimtab.replay.prompt_scale import PromptScale
-from trimtab.replay.runner import (
-    EVERYTHING,
-    ConversationRun,
-    ReplayedCall,
-    ReplaySetup,
-    learn_recorded_scale,
-    replay_conversation,
-)
+from trimtab.replay.runner import learn_recorded_scale, replay_conversation
 from trimtab.replay.selection import RecordedConversation
 
 BOOTSTRAP_RESAMPLES = 1_000
@@ -41,7 +36,13 @@ def make_setup(name: str, sample: Sample | None = None, **options: Any) -> Repla
     """Return a setup at the model and in the window of a sample."""
     model = sample.model if sample else CLAUDE_MODEL
     window = sample.window if sample else WINDOW
-    return ReplaySetup(name=name, model=model, options={"context_window": window, **options})
+    by_model = options.get("summaries") == "manual"
+    return ReplaySetup(
+        name=name,
+        model=model,
+        options={"context_window": window, **options},
+        summarise=add_simulated_summary if by_model else None,
+    )
 
 
 def learn_scale(

@@ -40,16 +40,12 @@ from benchmarks.samples import CLAUDE_MODEL, WINDOW
 from trimtab import Context
 from trimtab.dialects.openai_chat.codec import serialize_history
 from trimtab.replay.billing import get_provider_pricing
+from trimtab.replay.calls import EVERYTHING, ConversationRun
 from trimtab.replay.needs import NO_NEEDS, CallNeeds, EarlierReference, find_needs, sum_need_counts
-from trimtab.replay.prompt_scale import add_head_stand_in, measure_messages
-from trimtab.replay.runner import (
-    EVERYTHING,
-    ConversationRun,
-    estimate_believed_times,
-    make_counter,
-    replay_conversation,
-)
+from trimtab.replay.prompt_scale import add_head_stand_in, make_counter, measure_messages
+from trimtab.replay.runner import replay_conversation
 from trimtab.replay.selection import RecordedConversation
+from trimtab.replay.times import estimate_believed_times
 
 MIN_CALLS = 100
 TRIGGER = 150_000

@@ -1,7 +1,7 @@
 """Replay recorded conversations under a policy, and compare it with sending everything.
 
 The recording here is made on the spot. `read_recordings` also reads the logs of Claude Code and
-other tools; `trimtab replay FOLDER` does this for the default policy on the command line.
+other tools; `trimtab replay FOLDER` does this on the command line for what each client can be told.
 
 Needs: pip install trimtab
 """
@@ -12,12 +12,10 @@ from pathlib import Path
 from trimtab import Context
 from trimtab.replay import (
     ReplaySetup,
-    ReplayStudy,
     compute_savings,
     get_provider_pricing,
     read_recordings,
     replay_all,
-    select_conversations,
 )
 
 MODEL = "claude-sonnet-4-5"
@@ -35,7 +33,7 @@ for number in range(12):
 with tempfile.TemporaryDirectory() as folder:
     recording = Path(folder, "events.jsonl")
     recording.write_text("\n".join(context.dump()), encoding="utf-8")
-    conversations = select_conversations(read_recordings(recording), min_calls=10)
+    conversations = list(read_recordings(recording))
 
 setups = [
     ReplaySetup(name="everything", options={"policy": "everything"}),
@@ -45,8 +43,7 @@ setups = [
 ]
 pricing = get_provider_pricing(MODEL)
 runs = replay_all(conversations, setups, {pricing.name: pricing.rules}, jobs=1)
-study = ReplayStudy(conversations=conversations, setups=setups, runs=runs, pricing=pricing)
-(tight,) = compute_savings([study]).policies
+(tight,) = compute_savings(runs, pricing)["tight"].values()
 everything_tokens, tight_tokens = (sum(call.tokens for call in run.calls) for run in runs)
 print(f"tokens sent: everything {everything_tokens:,}, tight {tight_tokens:,}")
 costs_more = tight_tokens < everything_tokens and tight.saved < 0

@@ -187,7 +187,7 @@ def _set_up(
         client = Client(program=program, home=Path(folder), url=simulator.url)
         client.work.mkdir()
         if with_hook:
-            client.run_trimtab()
+            client.run_trimtab("--files")
         yield client, simulator, [write_file(client.work, index + 1) for index in range(number)]
 
 

@@ -25,6 +25,7 @@ NPM_PACKAGES = {
     "opencode-ai": "1.18.33",
     "@earendil-works/pi-coding-agent": "0.87.1",
     "@anthropic-ai/claude-code": "2.1.326",
+    "@openai/codex": "0.169.0",
 }
 HERMES = "0.19.0"
 

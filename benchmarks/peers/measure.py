@@ -22,18 +22,16 @@ from trimtab.engine.log.message import Message
 from trimtab.engine.tokens.counter import measure_message_parts, measure_request_head
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
 from trimtab.replay.call_costs import SUMMARISER_PRICE_RATIO
+from trimtab.replay.calls import MAX_REFETCH_TOKENS, ConversationRun, ReplayedCall
 from trimtab.replay.needs import NO_NEEDS, CallNeeds, ShownText, count_needs, join_message_text
-from trimtab.replay.prompt_scale import PromptScale
-from trimtab.replay.runner import (
-    MAX_REFETCH_TOKENS,
-    ConversationRun,
-    ReplayedCall,
+from trimtab.replay.prompt_scale import (
+    PromptScale,
     choose_output_tokens,
-    estimate_believed_times,
     make_counter,
     with_learned_lifetime,
 )
 from trimtab.replay.selection import RecordedCall, RecordedConversation
+from trimtab.replay.times import estimate_believed_times
 
 COUNTER = make_counter(CLAUDE_MODEL)
 COMPACTION_TOKENS = 300

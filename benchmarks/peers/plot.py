@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.claims import Row, list_peer_rows, load_results
-from trimtab.replay.runner import EVERYTHING
+from trimtab.replay.calls import EVERYTHING
 
 PICTURE = Path(__file__).parents[2] / "docs" / "img" / "peers.svg"
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 880, 460, 62, 26, 24, 60

@@ -38,8 +38,8 @@ from benchmarks.recorded import (
 )
 from benchmarks.samples import CLAUDE_MODEL, OPENAI_MODEL, sample_long
 from trimtab.replay.billing import get_provider_pricing
+from trimtab.replay.calls import EVERYTHING, ConversationRun, ReplaySetup
 from trimtab.replay.needs import find_needs
-from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup
 
 QUICK_SAMPLE = 2
 QUICK_SECONDS = 40.0

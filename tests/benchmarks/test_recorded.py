@@ -18,8 +18,8 @@ from tests.replay.calls import PROVIDER, RULES, call
 from tests.replay.conversations import conversation
 from trimtab.replay.billing import InputBill
 from trimtab.replay.call_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
+from trimtab.replay.calls import EVERYTHING, ConversationRun
 from trimtab.replay.needs import NeedCounts
-from trimtab.replay.runner import EVERYTHING, ConversationRun
 
 SUMS = Sums(
     calls=10,

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli.app import app
 from trimtab.cli.demo import CULPRIT_COMMIT, STORY
+from trimtab.cli.token_count import parse_token_count
 
 
 @pytest.mark.parametrize("policy", ["auto", "layered"])
@@ -35,3 +36,10 @@ def test_the_demo_stays_in_its_window_and_recalls_what_was_hidden(policy):
 def test_the_demo_refuses_options_that_make_no_sense(options, words):
     shown = CliRunner().invoke(app, ["demo", *options])
     assert (shown.exit_code, words in shown.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("200k", 200_000), ("1M", 1_000_000), ("1.5k", 1_500), ("64_000", 64_000)]
+)
+def test_windows_are_typed_as_people_do(text, tokens):
+    assert parse_token_count(text) == tokens

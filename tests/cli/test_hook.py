@@ -56,10 +56,26 @@ def test_a_file_with_other_settings_or_behind_a_link_is_not_deleted(home):
 
 
 def test_the_number_of_tokens_stays_until_another_is_chosen(home):
-    assert "- long outputs are shortened to 2,000 tokens" in hook()
-    assert "- long outputs are shortened to 5,000 tokens" in hook("--max-tokens", "5000")
-    assert "- long outputs are shortened to 5,000 tokens" in hook()
+    assert "- long outputs, but no files, are shortened to 2,000 tokens" in hook()
+    assert "are shortened to 5,000 tokens" in hook("--max-tokens", "5000")
+    assert "are shortened to 5,000 tokens" in hook()
     assert "--max-tokens 5000" in (home / ".claude" / "settings.json").read_text()
+
+
+def test_files_are_truncated_only_if_the_user_asks_for_it(home):
+    path = home / ".claude" / "settings.json"
+
+    def matcher():
+        return read(path)["hooks"]["PostToolUse"][0]["matcher"]
+
+    hook()
+    assert "Read" not in matcher()
+    assert "- long outputs and files are shortened to 2,000 tokens" in hook("--files")
+    assert matcher().startswith("Read|")
+    hook("--max-tokens", "900")
+    assert matcher().startswith("Read|")
+    hook("--no-files")
+    assert "Read" not in matcher()
 
 
 def test_settings_that_switch_every_hook_off_are_named_at_installing(home):
@@ -147,7 +163,7 @@ def test_the_check_finds_a_hook_that_works(home):
     log_fault(folder, "2026-11-18T20:00:00Z ValueError")
     text = hook("--check")
     assert "works" in text
-    assert "long outputs are shortened to 900 tokens" in text
+    assert "are shortened to 900 tokens" in text
     assert f"whole texts in {folder}: 0 (0 bytes)" in text
     assert "earlier faults in hook.log: 1, the newest: 2026-11-18T20:00:00Z ValueError" in text
 

@@ -31,7 +31,6 @@ Install it with `pip install trimtab`; it needs Python 3.11 or newer. The main n
 
 DESCRIPTIONS = {
     "start-library": "Ten lines around the model call of your own loop, then tools.",
-    "start-logs": "Replay Claude Code or Codex sessions and choose a goal by their cost.",
     "start": "From nothing to an agent that chats, remembers and is served.",
     "frameworks": "The modules for LangChain, Pydantic AI and the OpenAI Agents SDK.",
     "langchain": "A middleware for LangChain agents and LangGraph graphs.",
@@ -62,7 +61,7 @@ DESCRIPTIONS = {
     "channels": "A bot on Telegram or Discord: set-up, sessions, commands, failures.",
     "operate": "Deploy, observe, back up, upgrade, alerts and what to do, size.",
     "schedules": "Messages to an agent at set times.",
-    "replay": "trimtab replay: formats, options, and what each column measures.",
+    "replay": "What your sessions cost, and what to type so that they cost less: trimtab replay.",
     "concepts": "How it works, in pictures; what survives in a request; a glossary.",
     "auto": "The default policy: when it hides, what first, and what was measured.",
     "presets": "The other policies: when each hides, and what it does to the user's words.",

@@ -17,7 +17,7 @@ from trimtab.testing import serve_simulated_provider
 
 pytestmark = pytest.mark.process
 
-PAGES = ("start.md", "start-library.md", "start-logs.md")
+PAGES = ("start.md", "start-library.md")
 MAX_LINES = 100
 CALLS = 32
 """Of each recorded session: more than `--min-calls` on the page."""
@@ -63,14 +63,14 @@ def home(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("home")
 def test_the_commands_of_the_page_for_recorded_sessions_print_their_table():
-    page = (ROOT / "docs" / "start-logs.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
     found = [words for _, words in commands(page)]
     assert found == [["replay"]]
     done = CliRunner().invoke(app, found[0])
     assert done.exit_code == 0, done.output
     assert ".claude/projects and " in done.stderr
     assert f"{2 * CALLS} calls" in done.stdout
-    assert "auto:cost" in done.stdout
+    assert "WHAT TO TELL CODEX" in done.stdout
 
 
 def test_the_yaml_of_the_page_is_an_excerpt_of_what_init_writes(tmp_path, monkeypatch):

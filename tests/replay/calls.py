@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab.replay.billing import CacheRules, InputBill, ProviderPricing
+from trimtab.replay.calls import ReplayedCall
 from trimtab.replay.needs import NeedCounts
-from trimtab.replay.runner import ReplayedCall
 
 RULES = CacheRules(read=0.1, write=1.25, output=5.0)
 PROVIDER = ProviderPricing(name="A", model="m", rules=RULES, price=3.0)

@@ -3,6 +3,7 @@ import pytest
 from tests.replay.conversations import call, result
 from trimtab.dialects.reading import parse_any_system_and_history
 from trimtab.replay.billing import get_provider_pricing
+from trimtab.replay.calls import ReplaySetup
 from trimtab.replay.needs import (
     NO_NEEDS,
     CallNeeds,
@@ -14,7 +15,7 @@ from trimtab.replay.needs import (
     find_quoted_strings,
     sum_need_counts,
 )
-from trimtab.replay.runner import ReplaySetup, replay_conversation
+from trimtab.replay.runner import replay_conversation
 from trimtab.replay.selection import RecordedConversation
 
 

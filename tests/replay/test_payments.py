@@ -47,6 +47,8 @@ def test_each_part_of_a_call_is_paid_at_its_list_price():
             "cache_write_long": 0.6,
             "output": 0.015,
             "total": 0.9555,
+            "reread": 0.3,
+            "lost": 0.0,
         }
     )
 
@@ -140,24 +142,46 @@ def test_a_break_costs_the_difference_between_writing_and_reading():
     payments = Payments()
     lost = Usage(input=51_000, cache_write=51_000)
     payments.add(session(WARM, lost, times=(0.0, 0.0, 999.0, 999.0)))
-    loss = payments.breaks["pause"]
-    assert loss.tokens == 50_000
-    assert loss.dollars == pytest.approx(50_000 * (1.25 - 0.1) * 3 / 1_000_000)
+    extra = 50_000 * (1.25 - 0.1) * 3 / 1_000_000
+    assert payments.lost == {"pause": pytest.approx(extra)}
+    assert payments.total.reread == pytest.approx(extra)  # nothing was read from the cache
 
 
-def test_a_large_result_is_worth_what_its_rest_costs_in_all_later_calls():
-    result = ToolResult(call_id="c", content=(Text(text="x" * 40_000),))
-    messages = [
-        make_text_message("user", "x"),
-        Message(role="assistant", parts=(ToolCall(id="c", name="read", arguments="{}"),)),
-        Message(role="tool", parts=(result,)),
-        *(make_text_message("assistant", "x") for _ in range(3)),
-    ]
-    calls = {i: RecordedCall(usage=Usage(input=9_000), model=MODEL) for i in (1, 3, 4, 5)}
+def results_session(*calls: ToolCall, chars: int) -> RecordedConversation:
+    """A session in which each call returns so many characters, with two replies after them."""
+    messages = [make_text_message("user", "x")]
+    for call in calls:
+        result = ToolResult(call_id=call.id, content=(Text(text="x" * chars),))
+        messages += [
+            Message(role="assistant", parts=(call,)),
+            Message(role="tool", parts=(result,)),
+        ]
+    messages += [make_text_message("assistant", "x") for _ in range(2)]
+    recorded = {
+        index: RecordedCall(usage=Usage(input=9_000), model=MODEL)
+        for index, message in enumerate(messages)
+        if message.role == "assistant"
+    }
+    return replace(session(WARM), messages=tuple(messages), recorded=recorded)
+
+
+def test_a_large_result_costs_a_write_and_then_a_read_in_each_later_call():
     payments = Payments()
-    payments.add(replace(session(WARM), messages=tuple(messages), recorded=calls))
-    assert (payments.large_results.count, payments.large_results.tokens) == (1, 8_000)
-    assert payments.large_results.dollars == pytest.approx(8_000 * (1.25 + 2 * 0.1) * 3 / 1e6)
+    payments.add(results_session(ToolCall(id="c", name="Bash", arguments="{}"), chars=40_000))
+    (filling,) = payments.fillings
+    assert (filling.tool, filling.results, filling.tokens, filling.calls) == ("Bash", 1, 10_000, 2)
+    assert filling.dollars == pytest.approx(10_000 * (1.25 + 0.1) * 3 / 1e6)
+
+
+def test_results_of_one_file_that_is_read_again_and_again_are_added_up():
+    reads = [
+        ToolCall(id=f"c{number}", name="Read", arguments='{"file_path": "a.py"}')
+        for number in range(3)
+    ]
+    payments = Payments()
+    payments.add(results_session(*reads, chars=400))
+    (filling,) = payments.fillings
+    assert (filling.file, filling.results, filling.tokens) == ("a.py", 3, 300)
 
 
 def test_a_tool_that_any_part_of_a_session_called_is_no_tool_to_remove():

@@ -7,17 +7,17 @@ from tests.replay.conversations import conversation
 from trimtab.engine.log.event import Usage
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
+from trimtab.replay.calls import EVERYTHING, ReplaySetup
 from trimtab.replay.needs import find_needs
-from trimtab.replay.prompt_scale import add_head_stand_in, learn_prompt_scale, measure_messages
-from trimtab.replay.runner import (
-    EVERYTHING,
-    ReplaySetup,
-    estimate_believed_times,
-    learn_recorded_scale,
+from trimtab.replay.prompt_scale import (
+    add_head_stand_in,
+    learn_prompt_scale,
     make_counter,
-    replay_conversation,
+    measure_messages,
 )
+from trimtab.replay.runner import learn_recorded_scale, replay_conversation
 from trimtab.replay.selection import RecordedCall, RecordedConversation
+from trimtab.replay.times import estimate_believed_times
 
 MODEL = "claude-sonnet-4-5"
 RULES = build_cache_rules(resolve_model_info(MODEL))

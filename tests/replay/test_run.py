@@ -2,14 +2,10 @@ import pytest
 
 from tests.replay.conversations import conversation
 from trimtab.replay.billing import get_provider_pricing
+from trimtab.replay.calls import ReplaySetup
 from trimtab.replay.needs import find_needs, sum_need_counts
-from trimtab.replay.runner import (
-    ReplaySetup,
-    estimate_message_times,
-    replay_all,
-    replay_conversation,
-    replay_under_each_setup,
-)
+from trimtab.replay.runner import replay_all, replay_conversation, replay_under_each_setup
+from trimtab.replay.times import estimate_message_times
 
 RULES = {"Anthropic": get_provider_pricing("claude-sonnet-4-5").rules}
 FULL = ReplaySetup(name="full", options={"policy": "full"})

@@ -18,6 +18,7 @@ from trimtab.integrations.claude_code.settings import (
     SettingsFault,
     add_hook,
     check_hook,
+    cuts_files,
     describe_disabled_hooks,
     describe_hooks,
     find_installed_folders,
@@ -67,8 +68,15 @@ def claude_command(
         int | None,
         typer.Option(
             min=MIN_TEXT_TOKENS,
-            help="Shorten long outputs to this many tokens. Default: the number that is installed, "
-            "otherwise 2,000.",
+            help="Shorten long outputs to this many tokens; `trimtab replay` chooses a number for "
+            "your sessions. Default: the number that is installed, otherwise 2,000.",
+        ),
+    ] = None,
+    files: Annotated[
+        bool | None,
+        typer.Option(
+            "--files/--no-files",
+            help="Also shorten files that are read. Default: as installed, otherwise not.",
         ),
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the hook.")] = False,
@@ -100,7 +108,12 @@ def claude_command(
         else:
             folder = locate_folder(os.environ)
             tokens = max_tokens or find_max_tokens(settings)
-            new = remove_hook(settings) if remove else add_hook(settings, folder, tokens)
+            with_files = cuts_files(settings) if files is None else files
+            new = (
+                remove_hook(settings)
+                if remove
+                else add_hook(settings, folder, tokens, files=with_files)
+            )
             _change_settings(path, settings, new, before, dry_run=dry_run)
             if not remove:
                 for note in [*describe_disabled_hooks(new), *describe_hooks(new)]:

@@ -1,4 +1,4 @@
-"""`trimtab replay`: what recorded sessions cost, and what they would have cost with Trimtab.
+"""`trimtab replay`: what recorded sessions cost, and what to tell the client that recorded them.
 
 This module says at once what will be read. Everything that takes time to import comes after.
 """
@@ -15,7 +15,7 @@ from trimtab.cli.text_format import escape_control_characters, format_count, joi
 from trimtab.replay.locations import list_client_logs, list_recording_files
 
 
-def replay_command(  # noqa: PLR0917 - typer reads the options from its signature
+def replay_command(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -23,33 +23,20 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
             "contain them. Default: the folders in which these clients keep their logs.",
         ),
     ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(help="Window in tokens, such as 200k. Default: that of the log or the model."),
-    ] = None,
     model: Annotated[
         str | None,
+        typer.Option(help="The model of all logs. Default: that of each log."),
+    ] = None,
+    report: Annotated[
+        Path | None,
         typer.Option(
-            help="The model whose tokenizer, window and prices apply. Default: that of each log."
+            help="Also write the answer, and a page of each of the sessions that cost most, to "
+            "this folder."
         ),
     ] = None,
-    min_calls: Annotated[
-        int, typer.Option(help="Do not replay sessions with fewer model calls.")
-    ] = 1,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Sessions to replay. Default: enough for 3,000 calls.",
-        ),
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-    share: Annotated[
-        bool, typer.Option("--share", help="Print only the result, to be sent to others.")
-    ] = False,
 ) -> None:
-    """Say what recorded sessions cost, and what they would have cost with Trimtab."""
+    """Say what recorded sessions cost, and what to tell the client so that they cost less."""
     try:
         places = [path.expanduser() for path in paths or ()] or _find_logs()
         _require_existing(places)
@@ -58,18 +45,9 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
         typer.echo(escape_control_characters(f"trimtab replay: {error}"), err=True)
         raise typer.Exit(2) from error
     typer.echo(escape_control_characters(_describe_files(places, files)), err=True)
-    from trimtab.cli.replay_study import ReplayOptions, run_replay
+    from trimtab.cli.replay_run import run_replay
 
-    options = ReplayOptions(
-        window=window,
-        model=model,
-        min_calls=min_calls,
-        limit=limit,
-        jobs=jobs,
-        as_json=as_json,
-        share=share,
-    )
-    run_replay(places, files, options)
+    run_replay(places, files, model=model, report=report, as_json=as_json)
 
 
 def _find_logs() -> list[Path]:

@@ -1,7 +1,6 @@
-"""The output of `trimtab replay`: what was paid, cache breaks, and what policies would have saved.
+"""The output of `trimtab replay`: what was paid, what to tell each client, and what it loses.
 
-Nothing here comes from the content of a log: only figures, and the names of clients, policies and
-tools.
+Only figures, and the names of clients, models, tools and files come from a log: no text.
 """
 
 from __future__ import annotations
@@ -10,43 +9,38 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trimtab.cli.text_format import format_count, join_names, shorten_to_line
+from trimtab.replay import locations
+from trimtab.replay.advice import MIN_CALLS, MIN_SAVING, MIN_SESSIONS
 from trimtab.replay.cache_breaks import BreakCause
-from trimtab.replay.payments import (
-    CAPPED_RESULT_TOKENS,
-    LARGE_RESULT_TOKENS,
-    Payment,
-    Payments,
-)
-from trimtab.replay.savings import (
-    MIN_CALLS,
-    MIN_SAVING,
-    MIN_SESSIONS,
-    PolicySaving,
-    Savings,
-)
+from trimtab.replay.client_study import ClientStudy
+from trimtab.replay.payments import Filling, Payment, Payments
 
-_MAX_TOOLS = 10
-"""Tools that are named. The rest are counted."""
-_MAX_TOOL_NAME_CHARS = 50
-"""Characters of a tool's name that are shown. A log may contain longer ones."""
-_REMEDIES: dict[BreakCause, str] = {
-    "pause": "A cache lives for five minutes after its last use, or for an hour if the client asks "
-    "for it. To lose less, finish a task before a pause, and begin the next in a new session.",
-    "compaction": "A compaction pays once for its summary, and less for each call after it.",
-    "edit": "A client or a provider that clears old results pays for all that follows them.",
-    "head": "Tools that appear later, and a date or a status in the system prompt, break it.",
-    "model": "Each model has its own cache: switch between tasks, not within one.",
-    "unknown": "Without times in the log, or without cache marks, the reason cannot be known.",
-}
-"""What to know about the cause that cost most."""
+_MAX_NAMES = 5
+"""Tools that are named. --json lists all."""
+_MAX_NAME_CHARS = 50
+"""Characters of a name that are shown. A log may contain longer ones."""
 _CAUSES: dict[BreakCause, str] = {
-    "pause": "a pause longer than the cache lives",
-    "compaction": "the client replaced old messages by a summary",
+    "pause": "a pause was longer than the cache lives",
+    "compaction": "the client compacted",
     "edit": "earlier text was removed or changed",
     "head": "system prompt or tools changed",
-    "model": "another model",
-    "unknown": "the log shows no reason",
+    "model": "the model changed",
+    "unknown": "of a reason that the log does not show",
 }
+_PLACES = {
+    "/": "in Claude Code, for the model in use",
+    "trimtab hook": "in a shell, after uv tool install 'trimtab[cli]'",
+    "model_": "in ~/.codex/config.toml, above any [table]",
+    "tool_": "in ~/.codex/config.toml, above any [table]",
+    "Context": "in your program",
+    "uv ": "in a shell",
+}
+"""Where to type a line, by its beginning."""
+_WAYS_BACK = {
+    locations.CLAUDE_CODE: "trimtab hook claude --remove and /autocompact auto",
+    locations.CODEX: "delete the line of ~/.codex/config.toml",
+}
+"""How to undo the settings of the clients that have no plugin of Trimtab."""
 
 
 class Screen(NamedTuple):
@@ -54,8 +48,8 @@ class Screen(NamedTuple):
 
     payments: Payments
     """What was paid."""
-    savings: Savings
-    """What policies would have cost."""
+    studies: Sequence[ClientStudy]
+    """What each client can be told."""
     unreadable: int
     """Lines and files that were skipped."""
 
@@ -63,7 +57,7 @@ class Screen(NamedTuple):
         """Return the same figures as the screen, under plain names."""
         return {
             **self.payments.to_json(),
-            "replayed": self.savings.to_json(),
+            "clients": {study.client: study.to_json() for study in self.studies},
             "skipped": self.unreadable,
             "sentence": make_sentence(self),
         }
@@ -73,52 +67,45 @@ def list_screen_lines(screen: Screen) -> list[str]:
     """Return the whole output."""
     sections = [
         _list_paid_lines(screen.payments),
-        _list_break_lines(screen.payments),
-        _list_advice_lines(screen.payments),
-        _list_policy_lines(screen),
+        *(_list_advice_lines(study, screen.payments) for study in screen.studies),
+        _list_notes(screen.studies),
+        _list_filling_lines(screen.payments),
         [make_sentence(screen)],
     ]
     lines = [line for section in sections if section for line in [*section, ""]]
     return lines[:-1]
 
 
-def list_share_lines(screen: Screen) -> list[str]:
-    """Return the sentence and a small table, to be sent to others."""
-    return [
-        make_sentence(screen),
-        "",
-        *_format_policy_table(screen),
-        "",
-        "Measured with `trimtab replay`: no model was called, and nothing was sent anywhere.",
-    ]
-
-
 def make_sentence(screen: Screen) -> str:
-    """Return the answer in a sentence or two, also if it is that nothing would be saved."""
-    total, savings = screen.payments.total, screen.savings
-    first = savings.default
-    best = max(savings.policies, key=lambda one: one.saved)
-    of = f" of the {_dollars(total.total)} that these sessions cost" if total.total else ""
-    if best.saved < MIN_SAVING:
-        amount = f"{_percent(best.saved)}" if best.saved > 0 else "nothing"
-        return f"Trimtab would have saved {amount}{of}. Not worth installing."
-    amount = f"{_percent(first.saved)}" if first.saved > 0 else "nothing"
-    sentence = f"Trimtab ({first.policy}) would have saved {amount}{of}"
-    sentence += _describe_price(first, total.total)
-    if first.visible is not None:
-        sentence += " of what the agent used again out of its sight"
-    if best is not first:
-        sentence += f"; {best.policy}, {_percent(best.saved)}"
-        sentence += _describe_price(best, total.total)
-    return f"{sentence}."
+    """Return one sentence to act on, also if it is to change nothing."""
+    judged = [study for study in screen.studies if not study.is_too_little]
+    if not judged:
+        return (
+            "Leave it as it is: these are too few sessions to judge by. Come back with "
+            f"{MIN_SESSIONS} sessions and {MIN_CALLS} calls of one client."
+        )
 
+    def money(study: ClientStudy) -> float:
+        best = study.advice.best
+        if best is None:
+            return 0.0
+        return study.advice.saving[best].saved * _find_payment(screen.payments, study.client).total
 
-def _describe_price(one: PolicySaving, paid: float) -> str:
-    """Say what a saving is in money, and what it costs in sight."""
-    money = f", about {_dollars(one.saved * paid)}" if paid and one.saved > 0 else ""
-    if one.visible is None:
-        return money
-    return f"{money}, with {_percent(1 - one.visible, 1)}"
+    study = max(judged, key=money)
+    best = study.advice.best
+    if best is None:
+        return (
+            f"Leave {_name_client(study.client)} as it is: nothing that you can tell it saves "
+            f"{_percent(MIN_SAVING)} unless it hides more than Trimtab's default would."
+        )
+    saving = study.advice.saving[best]
+    dollars = money(study)
+    amount = _percent(saving.saved) + (f" ({_describe_money(dollars)})" if dollars else "")
+    typed = " and ".join(f"{line} ({_find_place(line)})" for line in study.settings[best].lines)
+    return (
+        f"{_name_client(study.client)}: type {typed}. It would have saved {amount} in these "
+        f"sessions, and hidden {_percent(saving.hidden_share, 1)} of what the agent used again."
+    )
 
 
 def _list_paid_lines(payments: Payments) -> list[str]:
@@ -127,15 +114,26 @@ def _list_paid_lines(payments: Payments) -> list[str]:
         calls = format_count(total.calls_without_usage, "call")
         return [f"What you paid is not in these logs: {calls} without usage."]
     sessions = format_count(len(total.sessions), "session")
-    summary = (
-        f"You paid {_dollars(total.total)} at list prices for {format_count(total.calls, 'call')} "
-        f"in {sessions}. On a flat plan this is usage, not money."
-    )
+    share = total.reread / total.total if total.total else 0.0
     lines = [
-        summary,
-        "",
-        *_format_paid_table(payments, total),
+        (
+            f"You paid {_dollars(total.total)} at list prices, {_dollars(total.reread)} of it "
+            f"({_percent(share)}) to read old context again: "
+            f"{format_count(total.calls, 'call')} in {sessions}."
+        ),
+        "On a flat plan this is usage, not money.",
     ]
+    if len(payments.by_kind) > 1:
+        lines += ["", *_format_paid_table(payments)]
+    if payments.lost:
+        cause = max(payments.lost, key=lambda one: payments.lost[one])
+        lines += [
+            "",
+            (
+                f"{_dollars(total.lost)} went to sending text again that the cache had lost, "
+                f"{_dollars(payments.lost[cause])} because {_CAUSES[cause]}."
+            ),
+        ]
     left_out = [
         f"{format_count(count, 'call')} {reason}"
         for count, reason in (
@@ -144,167 +142,149 @@ def _list_paid_lines(payments: Payments) -> list[str]:
         )
         if count
     ]
-    if left_out:
-        lines += ["", f"Not counted: {join_names(left_out)}."]
-    return lines
+    return [*lines, f"Not counted: {join_names(left_out)}."] if left_out else lines
 
 
-def _format_paid_table(payments: Payments, total: Payment) -> list[str]:
-    payments_by_kind = sorted(payments.by_kind.items(), key=lambda pair: -pair[1].total)
-    rows = [(kind, payment) for kind, payment in payments_by_kind if payment.calls]
-    if len(rows) > 1:
-        rows.append(("all", total))
-    has_long = total.dollars.cache_write_long > 0
-    heads = ["", "sessions", "calls", "fresh input", "cache reads"]
-    heads += ["writes, 5 min", "1 h"] if has_long else ["cache writes"]
-    cells: list[list[str]] = []
-    for kind, payment in rows:
-        dollars = payment.dollars
-        amounts = [dollars.fresh, dollars.cache_read, dollars.cache_write]
-        amounts += [dollars.cache_write_long] if has_long else []
-        amounts += [dollars.output, payment.total]
-        counts = [f"{len(payment.sessions):,}", f"{payment.calls:,}"]
-        cells.append([kind, *counts, *map(_dollars, amounts)])
-    return _format_table([*heads, "output", "total"], cells)
-
-
-def _list_break_lines(payments: Payments) -> list[str]:
-    breaks = sorted(payments.breaks.items(), key=lambda pair: -pair[1].dollars)
-    if not breaks:
-        return []
-    total = payments.total
-    count = sum(loss.count for _, loss in breaks)
-    dollars = sum(loss.dollars for _, loss in breaks)
-    share = f" ({_percent(dollars / total.total)})" if total.total else ""
-    rows = [[_CAUSES[cause], f"{loss.count:,}", _dollars(loss.dollars)] for cause, loss in breaks]
-    summary = (
-        f"The cache broke {count:,} times. Sending its text again cost {_dollars(dollars)}{share}. "
-        "Why it broke:"
-    )
-    return [
-        summary,
-        "",
-        *_format_table(["", "times", "cost"], rows),
-        "",
-        _REMEDIES[breaks[0][0]],
-    ]
-
-
-def _list_advice_lines(payments: Payments) -> list[str]:
-    lines: list[str] = []
-    large = payments.large_results
-    if large.count:
-        lines.append(
-            f"{format_count(large.count, 'tool result')} had more than {LARGE_RESULT_TOKENS:,} "
-            f"tokens. Cut to {CAPPED_RESULT_TOKENS:,} each, they would have cost "
-            f"{_dollars(large.dollars)} less. This does not need Trimtab."
-        )
-    return [*lines, *([""] if lines else []), *_list_tool_lines(payments)]
-
-
-def _list_tool_lines(payments: Payments) -> list[str]:
-    """Say which tools to remove, or why the logs do not show it."""
-    tools = payments.tools
-    lines: list[str] = []
-    if payments.head:
-        lines.append(
-            f"System prompt and tools: about {round(payments.head, -2):,} tokens of each call."
-        )
-    if not tools.by_name:
-        lines.append(
-            "Tools to remove: unknown, because these logs do not name tools that were never "
-            "called. Your client lists all of them; in Claude Code, type /context."
-        )
-        return lines
-    unused = tools.list_never_called()
-    if not unused:
-        return [*lines, "Tools to remove: none. Every tool was called in some session."]
-    tokens = sum(use.tokens for _, use in unused) / tools.model_calls
-    dollars = sum(use.dollars for _, use in unused)
-    lines.append(
-        f"Tools to remove: {len(unused):,} of {len(tools.by_name):,} were never called. They took "
-        f"{tokens:,.0f} tokens of each call{f', {_dollars(dollars)} in all' if dollars else ''}."
-    )
+def _format_paid_table(payments: Payments) -> list[str]:
     rows = [
         [
-            shorten_to_line(name, _MAX_TOOL_NAME_CHARS),
-            *(
-                f"{use.size:,}",
-                f"{len(use.sessions):,}",
-                _dollars(use.dollars) if use.dollars else "–",
-            ),
+            _name_client(kind),
+            f"{len(payment.sessions):,}",
+            f"{payment.calls:,}",
+            _dollars(payment.reread),
+            _dollars(payment.total),
         ]
-        for name, use in unused[:_MAX_TOOLS]
+        for kind, payment in sorted(payments.by_kind.items(), key=lambda pair: -pair[1].total)
     ]
-    lines += ["", *_format_table(["", "tokens", "sessions", "cost"], rows)]
-    if len(unused) > _MAX_TOOLS:
-        lines.append(f"  and {len(unused) - _MAX_TOOLS:,} more; --json lists all")
+    return _format_table(["", "sessions", "calls", "old context again", "total"], rows)
+
+
+def _list_advice_lines(study: ClientStudy, payments: Payments) -> list[str]:
+    """Say what to type, what it saves and what it loses; then the next step."""
+    advice, client = study.advice, _name_client(study.client)
+    paid = _find_payment(payments, study.client)
+    is_sample = study.sessions < len(paid.sessions)
+    replayed = f"{format_count(study.calls, 'call')} of {format_count(study.sessions, 'session')}"
+    chosen = f", taken at random from {len(paid.sessions):,}" if is_sample else ""
+    lines = [f"WHAT TO TELL {client.upper()} ({replayed} replayed{chosen})"]
+    if study.is_too_little:
+        return [*lines, f"Too few to judge: {MIN_SESSIONS} sessions and {MIN_CALLS} calls needed."]
+    rows: list[list[str]] = []
+    for title, name in (("Type this", advice.best), ("Next step, instead", advice.next)):
+        if name is None:
+            text = "nothing: leave it as it is" if title == "Type this" else "none saves more"
+            lines += ["", f"{title}: {text}."]
+            continue
+        lines += ["", f"{title}:"]
+        for line in study.settings[name].lines:
+            lines.append(f"    {line:<44}  {_find_place(line)}")
+        saving = advice.saving[name]
+        label = f"{title.lower()}: {name}"
+        rows.append([label, *_format_saving(saving.saved, saving.hidden_share, paid.total)])
+    trimtab = advice.trimtab
+    is_foreign = study.client in _WAYS_BACK
+    label = f"Trimtab's default{', which it cannot run' if is_foreign else ''}"
+    rows.append([label, *_format_saving(trimtab.saved, trimtab.hidden_share, paid.total)])
+    lines += ["", *_format_table(["", "saves", "", "hides"], rows)]
+    differing = {
+        model: own.best for model, own in study.advice_by_model.items() if own.best != advice.best
+    }
+    if differing:
+        told = [
+            f"{shorten_to_line(model, _MAX_NAME_CHARS)}: {best or 'leave it as it is'}"
+            for model, best in differing.items()
+        ]
+        lines += ["", f"If you use only one model: {'; '.join(told)}."]
     return lines
 
 
-def _list_policy_lines(screen: Screen) -> list[str]:
-    savings = screen.savings
-    total = screen.payments.total
-    sessions = format_count(savings.sessions, "session")
-    is_sample = savings.sessions < len(total.sessions)
-    choice_note = " chosen at random (--limit replays more)" if is_sample else ""
-    lines = [
-        (
-            "What the same calls would have cost if Trimtab had chosen what to send: "
-            f"{'' if is_sample else 'all '}{format_count(savings.calls, 'call')} of "
-            f"{sessions}{choice_note}."
-        ),
-        "",
-        (
-            'auto: Trimtab as it is installed. auto:cost: the same with goal="cost", which hides '
-            "more and earlier."
-        ),
-        "",
-        *_format_policy_table(screen),
-        "",
-        (
-            "Still visible, of what the agent took from earlier messages: names and paths; old "
-            "texts that its edits quote; runs of four words that it copied from far back. The rest "
-            "it can read back, and the cost includes that for names."
-        ),
-    ]
-    if savings.error is not None:
-        off = savings.modelled / savings.paid - 1
-        error = (
-            "How far to trust it: estimated in the same way, the calls as they were sent are "
-            f"{_percent(abs(off), 1)} {'above' if off > 0 else 'below'} what you paid for input"
-        )
-        half = f" ({_percent(savings.error, 1)} or less in half of the sessions)"
-        lines.append(f"{error}{half if savings.sessions > 1 else ''}.")
-    else:
-        lines.append("These logs have no usage, so system prompts and tools are not counted.")
-    if savings.is_too_little:
+def _list_notes(studies: Sequence[ClientStudy]) -> list[str]:
+    """Say what the figures mean, and what they leave out."""
+    judged = [study for study in studies if not study.is_too_little]
+    if not judged:
+        return []
+    hides = (
+        "Hides: of the names and paths that the agent used again, those that its request would no "
+        "longer have shown. Reading them again is in the cost."
+    )
+    lines = [hides]
+    ways_back = [_WAYS_BACK[study.client] for study in judged if study.client in _WAYS_BACK]
+    if ways_back:
+        lines.append(f"To go back: {'; '.join(ways_back)}.")
         lines.append(
-            f"To judge, replay at least {MIN_SESSIONS} sessions and {MIN_CALLS} calls. This is "
-            f"{sessions} with {format_count(savings.calls, 'call')}."
+            "A compaction counts as hiding all that it replaces: how good the model's summary is "
+            "was not measured."
+        )
+    errors = [
+        f"{_percent(study.error, 1)} ({_name_client(study.client)})"
+        for study in judged
+        if study.error is not None
+    ]
+    if errors:
+        lines.append(
+            "How far to trust it: computed in the same way, half of the conversations are within "
+            f"{join_names(errors)} of what was paid for their input."
         )
     return lines
 
 
-def _format_policy_table(screen: Screen) -> list[str]:
-    """Return what each policy would have cost, beside what was paid or is estimated."""
-    savings, total = screen.savings, screen.payments.total
-    is_paid = bool(total.total) and savings.sessions >= len(total.sessions)
-    base = total.total if is_paid else savings.everything
-    heads = ["", "cost", "saved", "still visible: names", "edits", "copies"]
-    rows = [["everything, as sent", _dollars(base), "", "", "", ""]]
-    for one in savings.policies:
-        visible_edits = None if one.hidden_edits is None else 1 - one.hidden_edits
-        needs = [
-            "–" if share is None else _percent(share, 1)
-            for share in (one.visible, visible_edits, one.far_4grams)
-        ]
-        rows.append([one.policy, _dollars(base * (1 - one.saved)), _percent(one.saved), *needs])
-    refusals = [savings.refused, *(one.refused for one in savings.policies)]
-    if any(refusals):
-        heads.append("calls that did not fit")
-        rows = [[*row, f"{count:,}"] for row, count in zip(rows, refusals, strict=True)]
-    return _format_table(heads, rows)
+def _format_saving(saved: float, hidden: float, paid: float) -> list[str]:
+    money = _describe_money(saved * paid) if paid else ""
+    return [_percent(saved), money, _percent(hidden, 1)]
+
+
+def _describe_money(amount: float) -> str:
+    """Return an estimate, which has no cents above ten dollars."""
+    return f"about ${amount:,.0f}" if amount >= 10 else f"about {_dollars(amount)}"
+
+
+def _list_filling_lines(payments: Payments) -> list[str]:
+    """Say what filled the windows, and which tools were never called."""
+    lines = [line for filling in payments.fillings for line in _describe_filling(filling)]
+    unused = payments.tools.list_never_called()
+    if unused:
+        tokens = sum(use.tokens for _, use in unused) / payments.tools.model_calls
+        names = [shorten_to_line(name, _MAX_NAME_CHARS) for name, _ in unused[:_MAX_NAMES]]
+        more = f" and {len(unused) - _MAX_NAMES:,} more" if len(unused) > _MAX_NAMES else ""
+        lines.append(
+            f"  {len(unused):,} of {len(payments.tools.by_name):,} tools were never called, and "
+            f"took {tokens:,.0f} tokens of each call: {', '.join(names)}{more}"
+        )
+    head = "WHAT FILLED THE WINDOWS (dollars: sent once, then read again by each later call)"
+    return [head, *lines] if lines else []
+
+
+def _describe_filling(filling: Filling) -> list[str]:
+    name = shorten_to_line(filling.tool, _MAX_NAME_CHARS)
+    file, log = (
+        # The end of a path says more than its beginning.
+        shorten_to_line("/".join(path.split("/")[-2:]), _MAX_NAME_CHARS)
+        for path in (filling.file, filling.source)
+    )
+    what = f"{name} of {file}" if file else name
+    often = f", {filling.results:,} times" if filling.results > 1 else ""
+    calls = format_count(filling.calls, "call")
+    return [
+        f"  {_dollars(filling.dollars):>8}  {what}{often}: {filling.tokens:,} tokens,",
+        f"            read again by up to {calls}, in {log}",
+    ]
+
+
+def _find_payment(payments: Payments, client: str) -> Payment:
+    """Return what a client's sessions cost, those of its subagents included."""
+    total = Payment()
+    for kind, payment in payments.by_kind.items():
+        if locations.find_client(kind) == client:
+            total.add(payment)
+    return total
+
+
+def _name_client(client: str) -> str:
+    return {"messages": "your own loop", "Trimtab": "your own agents"}.get(client, client)
+
+
+def _find_place(line: str) -> str:
+    return next((place for start, place in _PLACES.items() if line.startswith(start)), "")
 
 
 def _percent(share: float, digits: int = 0) -> str:

@@ -63,14 +63,18 @@ def index_session(file: str, timeline: Timeline) -> IndexedSession:
     )
 
 
-def render_index(origin: str, sessions: Sequence[IndexedSession]) -> str:
+def render_index(
+    origin: str, sessions: Sequence[IndexedSession], *, answer: Sequence[str] = ()
+) -> str:
     """Return the page that lists sessions.
 
     Args:
         origin: The folder or the file of the sessions.
         sessions: The sessions in order.
+        answer: The lines of `trimtab replay`, shown above them.
     """
-    payload = pack_json({"origin": origin, "sessions": [asdict(one) for one in sessions]})
+    listed = [asdict(one) for one in sessions]
+    payload = pack_json({"origin": origin, "sessions": listed, "answer": "\n".join(answer)})
     script = read_script((*SHARED_SCRIPTS, "index.js"))
     return "".join(
         [

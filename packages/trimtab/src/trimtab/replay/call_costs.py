@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from trimtab.replay.billing import CacheRules
-from trimtab.replay.runner import ReplayedCall
+from trimtab.replay.calls import ReplayedCall
 
 SUMMARY_OUTPUT_TOKENS = 400
 """Tokens of a modelled summary."""

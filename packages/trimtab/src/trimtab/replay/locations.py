@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 CLAUDE_CODE, CODEX, OPENCODE, PI = "Claude Code", "Codex", "opencode", "pi"
+SUBAGENTS = " subagents"
+"""What follows the name of a client in the kind of its subagents' sessions."""
 RECORDING_SUFFIXES = (".json", ".jsonl")
 """Suffixes of the files to read in a folder, besides the database of opencode."""
 
@@ -40,6 +42,11 @@ def list_client_logs(home: Path, environment: Mapping[str, str]) -> list[ClientL
         ClientLogs(OPENCODE, folder("XDG_DATA_HOME", ".local/share") / "opencode" / "opencode.db"),
         ClientLogs(PI, folder("PI_CODING_AGENT_DIR", ".pi/agent") / "sessions"),
     ]
+
+
+def find_client(kind: str) -> str:
+    """Return the client of a kind of session."""
+    return kind.removesuffix(SUBAGENTS)
 
 
 def list_recording_files(path: Path) -> list[Path]:

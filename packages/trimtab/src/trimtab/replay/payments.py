@@ -5,27 +5,32 @@ It reads one conversation after the other and keeps no message, so any number of
 
 from __future__ import annotations
 
-import statistics
+import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from trimtab.dialects.json_values import dict_or_none
 from trimtab.engine.log.event import Usage, add_usage
-from trimtab.engine.log.message import Message
+from trimtab.engine.log.message import Message, ToolCall
 from trimtab.engine.tokens.cost import CostParts, compute_cost_parts
 from trimtab.engine.tokens.counter import estimate_message_tokens, estimate_tokens_by_bytes
 from trimtab.models.catalog import find_model_info
-from trimtab.replay.cache_breaks import BreakCause, CacheBreak, find_cache_breaks
+from trimtab.replay.cache_breaks import (
+    BreakCause,
+    CacheBreak,
+    find_cache_breaks,
+    is_long_lived,
+)
 from trimtab.replay.selection import RecordedConversation
 
-LARGE_RESULT_TOKENS = 8_000
-"""A result above this many tokens is worth capping."""
-CAPPED_RESULT_TOKENS = 2_000
-"""Tokens that a capped result keeps: its beginning and its end."""
+MAX_FILLINGS = 3
+"""Results that are named."""
 _CHARS_PER_TOKEN = 4
+_FILE_KEYS = ("file_path", "filePath", "path", "notebook_path")
+"""Arguments with the file that a tool reads, as coding agents name them."""
 _NO_COST = CostParts(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -45,6 +50,13 @@ class Payment:
     """Tokens."""
     dollars: CostParts = _NO_COST
     """US dollars at list prices."""
+    lost: float = 0.0
+    """The part of `dollars` for text that had been sent before, and was no longer in the cache."""
+
+    @property
+    def reread(self) -> float:
+        """US dollars for old context: read from the cache, or sent again after it was lost."""
+        return self.dollars.cache_read + self.lost
 
     @property
     def total(self) -> float:
@@ -58,6 +70,7 @@ class Payment:
         self.calls_without_price += other.calls_without_price
         self.usage = add_usage(self.usage, other.usage)
         self.dollars = _add_costs(self.dollars, other.dollars)
+        self.lost += other.lost
 
     def to_json(self) -> dict[str, Any]:
         """Return plain figures under plain names."""
@@ -67,7 +80,12 @@ class Payment:
             "calls": self.calls,
             "calls_without_usage": self.calls_without_usage,
             "calls_without_price": self.calls_without_price,
-            "dollars": {**self.dollars._asdict(), "total": self.total},
+            "dollars": {
+                **self.dollars._asdict(),
+                "total": self.total,
+                "reread": self.reread,
+                "lost": self.lost,
+            },
             "tokens": {
                 "fresh": usage.input - usage.cache_read - usage.cache_write,
                 "cache_read": usage.cache_read,
@@ -79,20 +97,23 @@ class Payment:
 
 
 @dataclass(slots=True)
-class Loss:
-    """What one kind of avoidable cost adds up to."""
+class Filling:
+    """Results of one kind in one session: of a tool, and for one file if its calls name one."""
 
-    count: int = 0
-    """Calls or results."""
+    source: str
+    """The log."""
+    tool: str
+    """The name of the tool."""
+    file: str
+    """The file that the calls name. Empty if each is on its own."""
+    results: int = 0
+    """How many there are."""
     tokens: int = 0
-    """Tokens that were paid more than once, or that a cap would have removed."""
+    """Their tokens, when they were new."""
+    calls: int = 0
+    """The calls that read the first of them again."""
     dollars: float = 0.0
-    """US dollars at list prices."""
-
-    def add(self, tokens: int, dollars: float) -> None:
-        self.count += 1
-        self.tokens += tokens
-        self.dollars += dollars
+    """What they have cost: written once, then read by each call."""
 
 
 @dataclass(slots=True)
@@ -131,13 +152,13 @@ class Payments:
 
     by_kind: dict[str, Payment] = field(default_factory=dict[str, Payment])
     """Payments by the client that recorded the session."""
-    breaks: dict[BreakCause, Loss] = field(default_factory=dict[BreakCause, Loss])
-    """What cache breaks have cost, by cause."""
-    large_results: Loss = field(default_factory=Loss)
-    """What the results above the cap have cost beyond it."""
+    lost: dict[BreakCause, float] = field(default_factory=dict[BreakCause, float])
+    """US dollars for sending text again after the cache was lost, by cause."""
+    fillings: list[Filling] = field(default_factory=list[Filling])
+    """What filled the windows most."""
+    by_source: dict[str, float] = field(default_factory=dict[str, float])
+    """US dollars by log."""
     tools: DefinedTools = field(default_factory=DefinedTools)
-    heads: list[int] = field(default_factory=list[int])
-    """Tokens of system prompt and tools of each session, by the usage of its first call."""
     seen_replies: set[str] = field(default_factory=set[str])
     """Ids of replies already counted. A resumed session repeats its past."""
 
@@ -152,12 +173,16 @@ class Payments:
     def add(self, conversation: RecordedConversation) -> Payment:
         """Add one conversation, and return what was paid for it and not counted before."""
         payment = self._price_calls(conversation)
-        self.by_kind.setdefault(conversation.kind, Payment()).add(payment)
         if payment.calls:
-            for one in find_cache_breaks(conversation).values():
-                self._add_break(conversation, one)
-            self._add_large_results(conversation)
-            self._add_head(conversation)
+            for lost in find_cache_breaks(conversation).values():
+                dollars = _price_break(conversation, lost)
+                self.lost[lost.cause] = self.lost.get(lost.cause, 0.0) + dollars
+                payment.lost += dollars
+            fillings = [*self.fillings, *_list_fillings(conversation)]
+            self.fillings = sorted(fillings, key=lambda one: -one.dollars)[:MAX_FILLINGS]
+        self.by_kind.setdefault(conversation.kind, Payment()).add(payment)
+        before = self.by_source.get(conversation.source, 0.0)
+        self.by_source[conversation.source] = before + payment.total
         self._add_tools(conversation)
         return payment
 
@@ -181,46 +206,6 @@ class Payments:
             payment.usage = add_usage(payment.usage, usage)
             payment.dollars = _add_costs(payment.dollars, parts or _NO_COST)
         return payment
-
-    def _add_break(self, conversation: RecordedConversation, one: CacheBreak) -> None:
-        usage = conversation.usage[one.index]
-        write = one.tokens if usage.cache_write else 0
-        long = write if usage.cache_write_long * 2 > usage.cache_write else 0
-        again = Usage(input=one.tokens, cache_write=write, cache_write_long=long)
-        read = Usage(input=one.tokens, cache_read=one.tokens)
-        extra = _price_input(again, conversation, one.index) - _price_input(
-            read, conversation, one.index
-        )
-        self.breaks.setdefault(one.cause, Loss()).add(one.tokens, max(0.0, extra))
-
-    def _add_large_results(self, conversation: RecordedConversation) -> None:
-        """Add what each large result has cost beyond a cap: one write, then a read in each call."""
-        usage = conversation.usage
-        last, calls_left = max(usage, default=0), len(usage)
-        for index, message in enumerate(conversation.messages):
-            calls_left -= index in usage
-            for result in message.results:
-                tokens = len(result.text) // _CHARS_PER_TOKEN
-                if tokens <= LARGE_RESULT_TOKENS or not calls_left:
-                    continue
-                saved_tokens = tokens - CAPPED_RESULT_TOKENS
-                write_usage = Usage(input=saved_tokens, cache_write=saved_tokens)
-                read = Usage(input=saved_tokens, cache_read=saved_tokens)
-                dollars = _price_input(write_usage, conversation, last) + (
-                    calls_left - 1
-                ) * _price_input(read, conversation, last)
-                self.large_results.add(saved_tokens, dollars)
-
-    @property
-    def head(self) -> int | None:
-        """Tokens of system prompt and tools, in the middle one of the sessions."""
-        return round(statistics.median(self.heads)) if self.heads else None
-
-    def _add_head(self, conversation: RecordedConversation) -> None:
-        first = min(conversation.usage)
-        if conversation.part == 1:
-            before = sum(map(estimate_message_tokens, conversation.messages[:first]))
-            self.heads.append(max(0, conversation.usage[first].input - before))
 
     def _add_tools(self, conversation: RecordedConversation) -> None:
         tools = {name: tool for tool in conversation.tools if (name := _tool_name(tool))}
@@ -248,28 +233,61 @@ class Payments:
                 **self.total.to_json(),
                 "by_kind": {kind: payment.to_json() for kind, payment in self.by_kind.items()},
             },
-            "cache_breaks": {
-                cause: {"calls": loss.count, "tokens": loss.tokens, "dollars": loss.dollars}
-                for cause, loss in self.breaks.items()
-            },
-            "large_results": {
-                "results": self.large_results.count,
-                "tokens": self.large_results.tokens,
-                "dollars": self.large_results.dollars,
-            },
-            "head_tokens": self.head,
-            "tools": {
-                "defined": len(self.tools.by_name),
-                "to_remove": {
-                    name: {
-                        "tokens": use.size,
-                        "sessions": len(use.sessions),
-                        "dollars": use.dollars,
-                    }
-                    for name, use in self.tools.list_never_called()
-                },
+            "lost": dict(self.lost),
+            "fillings": [asdict(filling) for filling in self.fillings],
+            "never_called": {
+                name: {"tokens": use.size, "sessions": len(use.sessions), "dollars": use.dollars}
+                for name, use in self.tools.list_never_called()
             },
         }
+
+
+def _price_break(conversation: RecordedConversation, lost: CacheBreak) -> float:
+    """Return what it cost to send lost text again, beyond reading it from the cache."""
+    usage = conversation.usage[lost.index]
+    write = lost.tokens if usage.cache_write else 0
+    long = write if is_long_lived(usage) else 0
+    again = Usage(input=lost.tokens, cache_write=write, cache_write_long=long)
+    read = Usage(input=lost.tokens, cache_read=lost.tokens)
+    extra = _price_input(again, conversation, lost.index)
+    return max(0.0, extra - _price_input(read, conversation, lost.index))
+
+
+def _list_fillings(conversation: RecordedConversation) -> list[Filling]:
+    """Return the results that cost most in one conversation."""
+    usage = conversation.usage
+    last, calls_left = max(usage), len(usage)
+    million = 1_000_000
+    write = _price_input(Usage(input=million, cache_write=million), conversation, last) / million
+    read = _price_input(Usage(input=million, cache_read=million), conversation, last) / million
+    calls: dict[str, ToolCall] = {}
+    fillings: dict[tuple[str, str], Filling] = {}
+    for index, message in enumerate(conversation.messages):
+        calls_left -= index in usage
+        calls.update((call.id, call) for call in message.calls)
+        for result in message.results:
+            tokens = len(result.text) // _CHARS_PER_TOKEN
+            call = calls.get(result.call_id)
+            if call is None or not calls_left:
+                continue
+            file = _find_file(call)
+            filling = fillings.setdefault(
+                (call.name, file or result.call_id),
+                Filling(source=conversation.source, tool=call.name, file=file, calls=calls_left),
+            )
+            filling.results += 1
+            filling.tokens += tokens
+            filling.dollars += tokens * (write + (calls_left - 1) * read)
+    return sorted(fillings.values(), key=lambda one: -one.dollars)[:MAX_FILLINGS]
+
+
+def _find_file(call: ToolCall) -> str:
+    """Return the file that a call names as one of its arguments. Empty if it names none."""
+    try:
+        arguments = dict_or_none(json.loads(call.arguments)) or {}
+    except (ValueError, RecursionError):
+        return ""
+    return next((str(arguments[key]) for key in _FILE_KEYS if arguments.get(key)), "")
 
 
 def with_believed_output(usage: Usage, reply: Message) -> Usage:

@@ -14,8 +14,16 @@ from itertools import accumulate, pairwise
 
 from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import Message, make_text_message
-from trimtab.engine.tokens.counter import TokenCounter, measure_message_parts, measure_request_head
-from trimtab.replay.cache_breaks import MIN_READ_SHARE, is_long_lived
+from trimtab.engine.tokens.counter import (
+    TokenCounter,
+    make_piecewise_counter,
+    measure_message_parts,
+    measure_request_head,
+)
+from trimtab.models.catalog import resolve_model_info
+from trimtab.replay.billing import CacheRules
+from trimtab.replay.cache_breaks import LONG_CACHE_SECONDS, MIN_READ_SHARE, is_long_lived
+from trimtab.replay.payments import with_believed_output
 from trimtab.replay.selection import RecordedConversation
 
 PRIOR_TOKENS = 2_000
@@ -105,3 +113,31 @@ def _make_text(tokens: int, counter: TokenCounter) -> str:
 
 def _is_cold(before: Usage, usage: Usage) -> bool:
     return usage.cache_read < MIN_READ_SHARE * before.input
+
+
+@lru_cache(maxsize=16)
+def make_counter(model: str) -> TokenCounter:
+    """Return the counter with which a context of this model estimates."""
+    entry = resolve_model_info(model)
+    return make_piecewise_counter(entry.tokenizer, entry.picture_rule)
+
+
+def choose_output_tokens(
+    reported: Usage | None, reply: Message, estimated: int, scale: PromptScale
+) -> int:
+    """Return the tokens of a reply: as reported, if the report can be believed."""
+    if reported is None:
+        return round(estimated * scale.ratio)
+    return with_believed_output(reported, reply).output
+
+
+def with_learned_lifetime(
+    rules_by_provider: Mapping[str, CacheRules], scale: PromptScale
+) -> dict[str, CacheRules]:
+    """Return the rules with the longer lifetime, if the client asked for it."""
+    if not scale.long_lived:
+        return dict(rules_by_provider)
+    return {
+        name: replace(rules, ttl=float(LONG_CACHE_SECONDS)) if rules.style == "marks" else rules
+        for name, rules in rules_by_provider.items()
+    }

@@ -1,173 +1,60 @@
-"""Simulate a summary by a model: no model is called, but the sizes are those of a real summary.
-
-Lines of the conversation replace the model's sections, with the number of tokens that a model would
-be asked for. The verbatim list and the size checks are those of production. The input that the
-model would read is counted.
-
-Replay one conversation under one policy, through the code that production uses.
+"""Replay one conversation under one policy, through the code that production uses.
 
 Replay all conversations under all setups, on all cores.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.event import CallOutcome, Edit, Event, ModelCall, Usage
 from trimtab.engine.log.message import Message
-from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
 from trimtab.engine.prompt.render import hash_request_head
-from trimtab.engine.summaries.extract import extract_summary
-from trimtab.engine.summaries.facts import add_verbatim_list, compute_list_room
-from trimtab.engine.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
-from trimtab.engine.summaries.transcript import transcribe_messages
 from trimtab.engine.tokens.counter import (
-    TokenCounter,
-    make_piecewise_counter,
     measure_message_parts,
-    measure_request_head,
 )
 from trimtab.engine.window.open_calls import build_repairs_for_open_calls
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
-from trimtab.errors import CannotFit, UnusableSummary
+from trimtab.errors import CannotFit
 from trimtab.models.catalog import resolve_model_info
 from trimtab.options import build_options
-from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
-from trimtab.replay.cache_breaks import LONG_CACHE_SECONDS, find_cache_breaks
+from trimtab.replay.billing import CacheRules, PromptCacheModel, PromptPiece
+from trimtab.replay.calls import (
+    MAX_REFETCH_TOKENS,
+    ConversationRun,
+    ReplayedCall,
+    ReplaySetup,
+)
+from trimtab.replay.client_replay import ClientReplay
 from trimtab.replay.needs import (
     NO_NEEDS,
     CallNeeds,
-    NeedCounts,
     ShownText,
     count_needs,
     find_needs,
     join_message_text,
 )
-from trimtab.replay.payments import with_believed_output
 from trimtab.replay.prompt_scale import (
     PromptScale,
     add_head_stand_in,
+    choose_output_tokens,
     learn_prompt_scale,
+    make_counter,
     measure_messages,
+    with_learned_lifetime,
 )
 from trimtab.replay.selection import RecordedCall, RecordedConversation
-from trimtab.verbs import adding, configuring, requesting, summarising
+from trimtab.replay.times import estimate_message_times, with_believed_times
+from trimtab.verbs import adding, configuring, requesting
 from trimtab.verbs.state import State, Verb, apply_at_once, create_state, record
 
 T = TypeVar("T")
-
-
-def add_simulated_summary(state: State, *, forced: bool) -> Verb[tuple[int, int]]:
-    """Add the summary that the policy wants, and return the tokens read and written for it."""
-    request = summarising.find_pending_summary(state, forced=forced)
-    if request is None:
-        return 0, 0
-    counter = state.window.counter
-    before, prior_list = split_summary(request.prior_summary)
-    max_tokens = min(REQUESTED_SUMMARY_TOKENS, request.max_tokens)
-    body = extract_summary(before, request.messages, counter, max_tokens=max_tokens)
-    room = compute_list_room(
-        body, prior_list, counter, request.replaced_tokens, request.list_tokens
-    )
-    text = add_verbatim_list(
-        request.prior_summary,
-        request.messages,
-        body,
-        counter,
-        list_tokens=room,
-        visible_text=request.visible_text,
-    )
-    source_texts = [request.prior_summary, *transcribe_messages(request.messages)]
-    try:
-        yield from summarising.add_summary(state, text, span=request.span)
-    except UnusableSummary:
-        return 0, 0
-    return SUMMARY_PROMPT_TOKENS + sum(map(counter.count, source_texts)), counter.count(body)
-
-
-EVERYTHING = "everything"
-"""The baseline: each call sends the whole conversation, as its client did."""
-MAX_REFETCH_TOKENS = 8_000
-"""Maximum tokens of a result that is fetched again. Every policy would cap it at that size."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySetup:
-    """The settings under which conversations are replayed."""
-
-    name: str
-    """The name of what it compares."""
-    options: Mapping[str, Any]
-    """Options of `Context`: policy, goal, context settings, limits."""
-    model: str = "claude-sonnet-4-5"
-    """The model whose tokenizer, window and dialect apply."""
-
-    @property
-    def sends_everything(self) -> bool:
-        """Whether nothing is hidden, not even to fit: what a client without any policy sends."""
-        return self.options.get("policy") == EVERYTHING
-
-    @property
-    def model_writes_summaries(self) -> bool:
-        """Whether a model writes the summaries, after a turn or before a call that needs one."""
-        return self.options.get("summaries") == "manual"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedCall:
-    """One model call of a replayed conversation."""
-
-    index: int
-    """Index of the assistant message that the call produced."""
-    at: float
-    """Seconds since the conversation's start."""
-    tokens: int
-    """Estimated input tokens."""
-    head: int
-    """The part of `tokens` that is system prompt and tools."""
-    new: int
-    """The part of `tokens` in messages that are newer than the call before."""
-    is_cold: bool
-    """Whether the pause before it outlived the cache of the first provider, or no call came
-    before."""
-    bill: Mapping[str, InputBill]
-    """How the input was billed, by provider."""
-    output: int
-    """Estimated tokens of the reply."""
-    edits: int
-    """Edits made before the call."""
-    broke: bool
-    """Whether the prompt no longer extended the previous one."""
-    summarised: int
-    """Tokens that a summariser read before the call. 0 for none."""
-    written: int | None = None
-    """Tokens that it wrote. None if no model was called, so that the usual number is assumed."""
-    needs: NeedCounts
-    """The needs of the reply's tool calls, and how many of them the request shows."""
-    missing: int
-    """Tokens of the results that would have to be fetched again, each counted once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationRun:
-    """One conversation under one setup."""
-
-    conversation: str
-    """The conversation's id."""
-    setup: str
-    """The setup's name."""
-    calls: tuple[ReplayedCall, ...]
-    """The calls in order."""
-    cannot_fit: int
-    """Calls that no edit could make fit. They are left out of `calls`."""
 
 
 def replay_conversation(
@@ -188,23 +75,22 @@ def replay_conversation(
         scale: What its usage says about the tokens of its prompts. None bills estimated tokens,
             and no head that the log does not show.
     """
+    if setup.sends_everything:
+        client = ClientReplay(conversation, setup.model, rules_by_provider, needs, scale)
+        return client.run(setup)
     prompt_scale = scale or PromptScale()
     rules_by_provider = with_learned_lifetime(rules_by_provider, prompt_scale)
     if scale is not None:
-        first = next(iter(rules_by_provider.values()))
-        times = tuple(estimate_believed_times(conversation, first.ttl))
-        conversation = replace(conversation, times=times)
-    caches = {
-        name: PromptCacheModel(rules, prompt_scale.shared)
-        for name, rules in rules_by_provider.items()
-    }
-    if setup.sends_everything:
-        return _replay_everything(conversation, setup, caches, needs, prompt_scale)
+        conversation = with_believed_times(conversation, rules_by_provider)
     conversation = add_head_stand_in(conversation, prompt_scale, make_counter(setup.model))
     times = estimate_message_times(conversation)
     clock = [times[0] if times else 0.0]
     options = _scale_options(setup, prompt_scale)
     state = create_state(build_options(model=setup.model, **options), lambda: clock[0])
+    caches = {
+        name: PromptCacheModel(rules, prompt_scale.shared)
+        for name, rules in rules_by_provider.items()
+    }
     walk = _ReplayWalk(state, setup, caches, prompt_scale)
     walk.run(configuring.record_options(state, state.options))
     if conversation.system or conversation.tools:
@@ -230,25 +116,6 @@ def replay_conversation(
     )
 
 
-def with_learned_lifetime(
-    rules_by_provider: Mapping[str, CacheRules], scale: PromptScale
-) -> dict[str, CacheRules]:
-    """Return the rules with the longer lifetime, if the client asked for it."""
-    if not scale.long_lived:
-        return dict(rules_by_provider)
-    return {
-        name: replace(rules, ttl=float(LONG_CACHE_SECONDS)) if rules.style == "marks" else rules
-        for name, rules in rules_by_provider.items()
-    }
-
-
-@lru_cache(maxsize=16)
-def make_counter(model: str) -> TokenCounter:
-    """Return the counter with which a context of this model estimates."""
-    entry = resolve_model_info(model)
-    return make_piecewise_counter(entry.tokenizer, entry.picture_rule)
-
-
 def _scale_options(setup: ReplaySetup, scale: PromptScale) -> dict[str, Any]:
     """Return the options of a context that counts estimated tokens: its window shrinks or grows."""
     options = dict(setup.options)
@@ -258,77 +125,6 @@ def _scale_options(setup: ReplaySetup, scale: PromptScale) -> dict[str, Any]:
     if scale.long_lived and resolve_model_info(setup.model).cache_style == "marks":
         options.setdefault("cache", "1h")
     return options
-
-
-def _replay_everything(
-    conversation: RecordedConversation,
-    setup: ReplaySetup,
-    caches: Mapping[str, PromptCacheModel],
-    needs: Mapping[int, CallNeeds],
-    scale: PromptScale,
-) -> ConversationRun:
-    """Bill the whole conversation in each call, marked at its end and where the call before ended,
-    as coding agents do. A call that the provider answered was not refused."""
-    counter = make_counter(setup.model)
-    entry = resolve_model_info(setup.model)
-    limit = int(setup.options.get("context_window") or entry.input_limit)
-    times = estimate_message_times(conversation)
-    sizes = measure_messages(conversation.messages, counter)
-    head_tokens = measure_request_head(conversation.system, conversation.tools, counter).tokens
-    head = max(head_tokens, scale.head)
-    estimated_tokens = head
-    pieces = [PromptPiece(digest=b"head", tokens=head, blocks=1)]
-    calls: list[ReplayedCall] = []
-    ttl = next(iter(caches.values())).rules.ttl
-    last_mark, refusals = 0, 0
-    for index, message in enumerate(conversation.messages):
-        if message.role == "assistant":
-            usage = conversation.recorded.get(index, RecordedCall()).usage
-            tokens = round(scale.ratio * estimated_tokens)
-            if tokens > limit and usage is None:
-                refusals += 1
-            else:
-                marks = sorted({0, last_mark, len(pieces) - 1})
-                bills = {
-                    name: cache.bill_call(pieces, marks, times[index]).scaled(
-                        scale.ratio, long_lived=scale.long_lived and cache.rules.style == "marks"
-                    )
-                    for name, cache in caches.items()
-                }
-                new_tokens = sum(piece.tokens for piece in pieces[last_mark + 1 :])
-                last_mark = len(pieces) - 1
-                counts, _ = count_needs(needs.get(index, NO_NEEDS), lambda _: True, lambda _: ())
-                calls.append(
-                    ReplayedCall(
-                        index=index,
-                        at=times[index],
-                        tokens=tokens,
-                        head=round(scale.ratio * head),
-                        new=round(scale.ratio * new_tokens),
-                        is_cold=not calls or times[index] - calls[-1].at > ttl,
-                        bill=bills,
-                        output=choose_output_tokens(usage, message, sizes[index], scale),
-                        edits=0,
-                        broke=False,
-                        summarised=0,
-                        needs=counts,
-                        missing=0,
-                    )
-                )
-        pieces.append(PromptPiece(digest=b"%d" % index, tokens=sizes[index], blocks=1))
-        estimated_tokens += sizes[index]
-    return ConversationRun(
-        conversation=conversation.id, setup=setup.name, calls=tuple(calls), cannot_fit=refusals
-    )
-
-
-def choose_output_tokens(
-    reported: Usage | None, reply: Message, estimated: int, scale: PromptScale
-) -> int:
-    """Return the tokens of a reply: as reported, if the report can be believed."""
-    if reported is None:
-        return round(estimated * scale.ratio)
-    return with_believed_output(reported, reply).output
 
 
 class _ReplayWalk:
@@ -370,9 +166,8 @@ class _ReplayWalk:
         self._write(forced=False)
 
     def _write(self, *, forced: bool) -> None:
-        if self._setup.model_writes_summaries and self._state.window.visible_groups:
-            verb = add_simulated_summary(self._state, forced=forced)
-            read, written_tokens = self.run(verb)
+        if self._setup.summarise is not None and self._state.window.visible_groups:
+            read, written_tokens = self.run(self._setup.summarise(self._state, forced))
             self._paid = (self._paid[0] + read, self._paid[1] + written_tokens)
 
     def call(
@@ -430,7 +225,7 @@ class _ReplayWalk:
 
     def _summarised(self, made: list[Edit]) -> dict[str, int]:
         """Return what summaries have cost since the last call."""
-        if not self._setup.model_writes_summaries:
+        if self._setup.summarise is None:
             return {"summarised": sum(_estimate_summary_input(e, self._state.window) for e in made)}
         (read, written_tokens), self._paid = self._paid, (0, 0)
         return {"summarised": read, "written": written_tokens}
@@ -508,57 +303,6 @@ def _estimate_summary_input(edit: Edit, window: Window) -> int:
     return sum(min(sum(size.tokens for size in entry.sizes), 250) for entry in spans) + 500
 
 
-def estimate_message_times(conversation: RecordedConversation) -> list[float]:
-    """Return recorded times, or modelled ones: most pauses are short, some outlive a cache.
-
-    After a user message 23 % of the calls found a cold cache, after a tool result 0.6 %.
-    """
-    if conversation.times is not None:
-        return list(conversation.times)
-    now, times = 0.0, [0.0]
-    for index, message in enumerate(conversation.messages[1:], 1):
-        roll = hashlib.sha256(f"{conversation.id}/{index}".encode()).digest()[0] / 256
-        if message.role == "assistant":
-            now += 5.0
-        elif message.role == "user" and not message.results:
-            now += 600.0 if roll < 0.23 else 60.0
-        else:
-            now += 600.0 if roll < 0.006 else 5.0
-        times.append(now)
-    return times
-
-
-def estimate_believed_times(conversation: RecordedConversation, lifetime: float) -> list[float]:
-    """Return times at which a cache of this lifetime does what the recorded usage shows.
-
-    If usage shows that the prompt was still cached, the pause was short enough for it, whatever the
-    log says; if it shows that the cache was lost, the pause outlived it. Without usage, the times
-    are those of `estimate_message_times`.
-    """
-    usage = conversation.usage
-    if not usage or not lifetime:
-        return estimate_message_times(conversation)
-    breaks = find_cache_breaks(conversation)
-    recorded = conversation.times
-    now = recorded[0] if recorded else 0.0
-    times = [now] * len(conversation.messages)
-    last: int | None = None
-    for index, message in enumerate(conversation.messages):
-        times[index] = now
-        if message.role != "assistant":
-            continue
-        pause = 5.0
-        if last is not None and recorded is not None:
-            pause = recorded[index] - recorded[last]
-        if last in usage and index in usage:
-            lost = breaks.get(index)
-            is_lost = lost is not None and lost.is_outside
-            pause = max(pause, lifetime + 1.0) if is_lost else min(pause, lifetime - 1.0)
-        now += pause
-        times[index], last = now, index
-    return times
-
-
 OnReplayProgress = Callable[[int, int], None]
 """Called after each conversation with the calls done and all calls, over all setups."""
 
@@ -624,18 +368,29 @@ def replay_under_each_setup(
     setups: Sequence[ReplaySetup],
     rules_by_provider: Mapping[str, CacheRules],
 ) -> list[ConversationRun]:
-    """Replay one conversation under every setup. Its needs are found only once."""
+    """Replay one conversation under every setup. Its needs are found only once, and settings of a
+    client that change nothing in it share one run."""
     needs = find_needs(conversation.messages)
     runs: list[ConversationRun] = []
     scales: dict[str, PromptScale | None] = {}
+    clients: dict[str, ClientReplay] = {}
     for setup in setups:
+        model = setup.model
         try:
-            if setup.model not in scales:
-                scales[setup.model] = learn_recorded_scale(conversation, setup.model)
-            scale = scales[setup.model]
-            runs.append(
-                replay_conversation(conversation, setup, rules_by_provider, needs, scale=scale)
-            )
+            if model not in scales:
+                scales[model] = learn_recorded_scale(conversation, model)
+            scale = scales[model]
+            if setup.sends_everything:
+                if model not in clients:
+                    clients[model] = ClientReplay(
+                        conversation, model, rules_by_provider, needs, scale
+                    )
+                run = clients[model].run(setup)
+            else:
+                run = replay_conversation(
+                    conversation, setup, rules_by_provider, needs, scale=scale
+                )
+            runs.append(run)
         except Exception as error:
             error.add_note(f"in conversation {conversation.id} under {setup.name}")
             raise

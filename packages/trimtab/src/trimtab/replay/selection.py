@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
 from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import Message
+from trimtab.replay.locations import find_client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,11 @@ class RecordedConversation:
         return {index: call.usage for index, call in self.recorded.items() if call.usage}
 
     @property
+    def client(self) -> str:
+        """The client that recorded it, or whose subagent did."""
+        return find_client(self.kind)
+
+    @property
     def session(self) -> str:
         """The id of the whole session."""
         return self.id.removesuffix(_part_suffix(self.part))
@@ -82,34 +88,33 @@ def _part_suffix(part: int) -> str:
     return "" if part == 1 else f"#{part}"
 
 
-def select_conversations(
-    conversations: Iterable[RecordedConversation],
-    *,
-    min_calls: int = 1,
-    limit: int | None = None,
-    max_calls: int | None = None,
-) -> list[RecordedConversation]:
-    """Select conversations to replay. Of those that are left out, nothing stays in memory.
+class SessionSample:
+    """Conversations taken at random: those whose ids have the smallest hashes.
 
-    Args:
-        conversations: The conversations to choose from.
-        min_calls: Leave out conversations with fewer model calls.
-        limit: Maximum number of conversations. Those whose ids have the smallest hashes are kept.
-        max_calls: Keep only as many conversations as it takes for this many calls, by the same
-            hashes.
+    Of those that are left out, nothing stays in memory.
     """
-    kept: list[tuple[int, int, RecordedConversation]] = []
-    calls = 0
-    for place, one in enumerate(conversations):
-        if one.calls < max(1, min_calls):
-            continue
-        insort(kept, (_hash_text(one.id), place, one), key=itemgetter(0, 1))
-        calls += one.calls
-        while (limit is not None and len(kept) > limit) or (
-            max_calls is not None and calls - kept[-1][2].calls >= max_calls
-        ):
-            calls -= kept.pop()[2].calls
-    return [one for _, _, one in sorted(kept, key=itemgetter(1))]
+
+    def __init__(self, max_calls: int) -> None:
+        self._max_calls = max_calls
+        self._kept: list[tuple[int, RecordedConversation]] = []
+        self._calls = 0
+
+    def add(self, conversation: RecordedConversation) -> None:
+        """Take a conversation, or leave it out if others before it have enough calls."""
+        if not conversation.calls:
+            return
+        insort(self._kept, (_hash_text(conversation.id), conversation), key=itemgetter(0))
+        self._calls += conversation.calls
+        self._drop_above(self._max_calls)
+
+    def take(self, max_calls: int) -> list[RecordedConversation]:
+        """Return as many conversations as it takes for this many calls."""
+        self._drop_above(max_calls)
+        return [conversation for _, conversation in self._kept]
+
+    def _drop_above(self, max_calls: int) -> None:
+        while self._calls - self._kept[-1][1].calls >= max_calls:
+            self._calls -= self._kept.pop()[1].calls
 
 
 def _hash_text(text: str) -> int:

@@ -41,6 +41,8 @@ async function start() {
   sessions = data.sessions;
   const total = (key) => sum(sessions.map((one) => one[key] || 0));
   byId("origin").replaceChildren(visibleText(data.origin));
+  byId("answer").replaceChildren(visibleText(data.answer));
+  byId("answer").hidden = !data.answer;
   byId("query").addEventListener("input", draw);
   byId("find").addEventListener("submit", (event) => event.preventDefault());
   startTheme();

@@ -8,8 +8,10 @@ from typing import Any, cast
 
 from trimtab.integrations.claude_code.whole_texts import FOLDER_IN_STATE
 
-TOOL_MATCHER = "Read|Bash|Grep|WebFetch|mcp__.*"
-"""The tools whose outputs can be cut. Claude Code keeps others short itself."""
+TOOL_MATCHER = "Bash|Grep|WebFetch|mcp__.*"
+"""The tools whose outputs are cut. Claude Code keeps others short itself."""
+FILE_MATCHER = f"Read|{TOOL_MATCHER}"
+"""The same with files, if the user wants these cut as well: an agent often needs them whole."""
 TOKENIZER_FAMILY = "claude_v5"
 """The family whose weights estimate tokens."""
 MIN_TEXT_TOKENS = 200

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from trimtab.errors import TrimtabError
 from trimtab.integrations.claude_code.__main__ import DEFAULT_MAX_TOKENS
-from trimtab.integrations.claude_code.outputs import TOOL_MATCHER
+from trimtab.integrations.claude_code.outputs import FILE_MATCHER, TOOL_MATCHER
 from trimtab.integrations.claude_code.whole_texts import (
     FOLDER_IN_STATE,
     LOG_NAME,
@@ -84,12 +84,21 @@ def build_read_rule(folder: str) -> str:
     return f"Read(/{folder}/**)"
 
 
-def add_hook(settings: Mapping[str, Any], folder: str, max_tokens: int) -> dict[str, Any]:
-    """Return the settings with the hook, and with the permission to read whole texts."""
+def add_hook(
+    settings: Mapping[str, Any], folder: str, max_tokens: int, *, files: bool = False
+) -> dict[str, Any]:
+    """Return the settings with the hook, and with the permission to read whole texts.
+
+    Args:
+        settings: The settings as they are.
+        folder: The folder of whole texts.
+        max_tokens: The most tokens to show of an output that is cut.
+        files: Whether files that are read are cut as well.
+    """
     clean = remove_hook(settings)
     hooks = dict(_get_object(clean, "hooks"))
     group = {
-        "matcher": TOOL_MATCHER,
+        "matcher": FILE_MATCHER if files else TOOL_MATCHER,
         "hooks": [
             {
                 "type": "command",
@@ -203,6 +212,16 @@ def find_max_tokens(settings: Mapping[str, Any]) -> int:
     return next((int(number) for number in numbers if number.isdecimal()), DEFAULT_MAX_TOKENS)
 
 
+def cuts_files(settings: Mapping[str, Any]) -> bool:
+    """Whether the installed hook also cuts files that are read."""
+    groups = _get_list(_get_object(settings, "hooks"), HOOK_EVENT)
+    return any(
+        group.get("matcher") == FILE_MATCHER
+        for group in groups
+        if any(_is_own(str(hook.get("command", ""))) for hook in _list_hooks(group))
+    )
+
+
 def check_hook(
     settings: Mapping[str, Any],
     environ: Mapping[str, str],
@@ -246,8 +265,9 @@ def describe_disabled_hooks(settings: Mapping[str, Any]) -> list[str]:
 
 def describe_hooks(settings: Mapping[str, Any]) -> list[str]:
     """Return what a user should know about the hook that is installed, and about others."""
+    kind = "outputs and files" if cuts_files(settings) else "outputs, but no files,"
     return [
-        f"long outputs are shortened to {find_max_tokens(settings):,} tokens",
+        f"long {kind} are shortened to {find_max_tokens(settings):,} tokens",
         *(
             f"another hook runs after tools: {command[:200]}; Claude Code runs hooks side by side, "
             "and if both replace an output, the last writer wins"

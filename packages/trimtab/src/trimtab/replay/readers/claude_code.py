@@ -15,7 +15,7 @@ from trimtab.dialects import get_dialect
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
 from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import Message
-from trimtab.replay.locations import CLAUDE_CODE
+from trimtab.replay.locations import CLAUDE_CODE, SUBAGENTS
 from trimtab.replay.readers.json_files import (
     READ_ERRORS,
     JsonLine,
@@ -28,7 +28,7 @@ from trimtab.replay.readers.json_files import (
 )
 from trimtab.replay.selection import RecordedCall, RecordedConversation, name_part
 
-CLAUDE_CODE_SUBAGENTS = "Claude Code subagents"
+CLAUDE_CODE_SUBAGENTS = CLAUDE_CODE + SUBAGENTS
 _REASONING = ("thinking", "redacted_thinking")
 _EDIT_RECORDS = ("microcompact_boundary", "tool_results_cut")
 """Records by which the client says that it removed old results from what it sends."""

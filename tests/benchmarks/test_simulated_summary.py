@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.simulated_summary import add_simulated_summary
 from tests.conversations import chat, talk, user
 from tests.replay.conversations import conversation
 from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
@@ -12,12 +13,17 @@ from trimtab.engine.summaries.format import (
 )
 from trimtab.replay.billing import get_provider_pricing
 from trimtab.replay.call_costs import SUMMARY_OUTPUT_TOKENS, compute_call_cost_in_input_tokens
+from trimtab.replay.calls import ReplaySetup
 from trimtab.replay.needs import find_needs
-from trimtab.replay.runner import ReplaySetup, add_simulated_summary, replay_conversation
+from trimtab.replay.runner import replay_conversation
 
 RULES = {"Anthropic": get_provider_pricing("claude-sonnet-4-5").rules}
 TALK = conversation("talk", 30, words=300)
-BY_MODEL = ReplaySetup(name="model", options={"policy": "rolling", "summaries": "manual"})
+BY_MODEL = ReplaySetup(
+    name="model",
+    options={"policy": "rolling", "summaries": "manual"},
+    summarise=add_simulated_summary,
+)
 BY_NOBODY = ReplaySetup(name="lines", options={"policy": "rolling"})
 
 
