@@ -225,9 +225,8 @@ class SessionRecorder:
 
     async def _end_verb(self, state: State) -> None:
         """Keep what a verb remembers, and remove from memory what is hidden, if that is much."""
-        if state.warnings:
-            log_warnings(state.warnings)
-            state.warnings = []
+        log_warnings(state.warnings)
+        state.warnings.clear()
         self.state = state
         if is_checkpoint_due(state.window):
             await self._checkpoint()
@@ -362,7 +361,7 @@ class SessionRecorder:
         *,
         key: str | None = None,
         usage: Usage | None = None,
-        follow: adding.FollowMessage = adding.follow_with_nothing,
+        follow: adding.FollowMessage | None = None,
     ) -> str:
         """Add a message. A reply answers the newest call of this object, whoever called since."""
 
@@ -563,14 +562,14 @@ class SessionRecorder:
         """
 
         def start(state: State) -> Verb[None]:
-            edits: Sequence[Edit] = ()
+            attempts = [attempt]
             if text and result is not None:
-                edits = summarising.build_edits_of_result_summary(
-                    state, result, text, attempt.model
+                return summarising.add_result_summary(
+                    state, result, text, written_by=attempt.model, attempts=attempts
                 )
-            elif text:
-                edits = summarising.build_edits_of_summary(state, text, span)
-            yield [*edits, attempt]
+            if text:
+                return summarising.add_summary(state, text, span=span, attempts=attempts)
+            return record(attempts)
 
         try:
             await self.run(start, text_bytes=self.window.bytes)

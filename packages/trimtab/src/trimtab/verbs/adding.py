@@ -35,11 +35,6 @@ FollowMessage = Callable[[MessageAdded], Sequence[EventBody]]
 """Returns what is recorded in the same batch after a new message."""
 
 
-def follow_with_nothing(_: MessageAdded) -> Sequence[EventBody]:
-    """Record nothing after a message."""
-    return ()
-
-
 def add(
     state: State,
     item: Any,
@@ -48,7 +43,7 @@ def add(
     usage: Usage | None = None,
     call: int | None = None,
     needs_own_call: bool = False,
-    follow: FollowMessage = follow_with_nothing,
+    follow: FollowMessage | None = None,
 ) -> Verb[str]:
     """Add a message in any form, unless the log has it. Return its handle.
 
@@ -160,7 +155,7 @@ def add_message(
     call: int | None = None,
     is_undated: bool = False,
     earlier: Sequence[EventBody] = (),
-    follow: FollowMessage = follow_with_nothing,
+    follow: FollowMessage | None = None,
 ) -> Verb[str]:
     """Record a redacted message, and in the same batch what belongs to it. Return its handle.
 
@@ -199,7 +194,8 @@ def add_message(
         undated=is_undated,
     )
     seq = window.seq + len(bodies) + 1
-    yield [*bodies, addition, *masks, *follow(addition)]
+    followers = () if follow is None else follow(addition)
+    yield [*bodies, addition, *masks, *followers]
     marked = state.memory.marked_messages
     if marked is not None and has_marks(message):
         state.memory.marked_messages = {**marked, seq: message}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab.engine.log.event import Edit
+from trimtab.engine.log.event import SummaryAttempt
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.planning.plan import MessageSpan, Plan
 from trimtab.engine.policy.summary_requests import (
@@ -33,30 +33,30 @@ def find_pending_result_summaries(state: State) -> tuple[ResultSummaryRequest, .
     return list_result_summary_requests(state.window, state.run_policy(state.budget()), config)
 
 
-def build_edits_of_summary(state: State, text: str, span: MessageSpan | None) -> Sequence[Edit]:
-    """Build the edits that replace messages by a summary."""
+def add_summary(
+    state: State,
+    text: str,
+    *,
+    span: MessageSpan | None = None,
+    attempts: Sequence[SummaryAttempt] = (),
+) -> Verb[None]:
+    """Replace messages by a summary. What it took is recorded in the same batch."""
     decision = state.run_policy(state.budget())
     span = span or decision.span_to_summarise
     if span is None:
         raise UnusableSummary("no messages are waiting to be summarised")
-    return build_summary_edits(Plan(state.window, state.budget()), span, text, decision)
-
-
-def build_edits_of_result_summary(
-    state: State, request: ResultSummaryRequest, text: str, written_by: str
-) -> Sequence[Edit]:
-    """Build the edits that send a summary instead of a tool result."""
     plan = Plan(state.window, state.budget())
-    return build_result_summary_edits(plan, request, text, written_by)
-
-
-def add_summary(state: State, text: str, *, span: MessageSpan | None = None) -> Verb[None]:
-    """Replace messages by a summary."""
-    yield build_edits_of_summary(state, text, span)
+    yield [*build_summary_edits(plan, span, text, decision), *attempts]
 
 
 def add_result_summary(
-    state: State, request: ResultSummaryRequest, text: str, *, written_by: str = ""
+    state: State,
+    request: ResultSummaryRequest,
+    text: str,
+    *,
+    written_by: str = "",
+    attempts: Sequence[SummaryAttempt] = (),
 ) -> Verb[None]:
-    """Send a summary instead of a tool result."""
-    yield build_edits_of_result_summary(state, request, text, written_by)
+    """Send a summary instead of a tool result. What it took is recorded in the same batch."""
+    plan = Plan(state.window, state.budget())
+    yield [*build_result_summary_edits(plan, request, text, written_by), *attempts]
