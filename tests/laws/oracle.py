@@ -136,13 +136,17 @@ class Told:
         groups = [g for g, edit in self.hidden.items() if edit.op == "drop"]
         return sorted(seq for group in groups for seq in self.groups[group])
 
-    def blocks(self, recall: bool) -> list[str]:
+    def blocks(self, recall: bool | str) -> list[str]:
         """The blocks of the list of the user's words, as they are read."""
         made = [[USER_WORDS_HEADER, *self._lines(*block, recall=recall)] for block in self.words]
         return ["\n".join(lines) for lines in made if len(lines) > 1]
 
     def _lines(
-        self, places: list[UserPartReference], left: OmittedUserMessages | None, *, recall: bool
+        self,
+        places: list[UserPartReference],
+        left: OmittedUserMessages | None,
+        *,
+        recall: bool | str,
     ) -> list[str]:
         lines: list[str] = []
         if left is not None:
@@ -164,7 +168,7 @@ class Told:
                 last_seq = place.seq
         return lines
 
-    def entry(self, place: UserPartReference, *, recall: bool) -> str | None:
+    def entry(self, place: UserPartReference, *, recall: bool | str) -> str | None:
         """One part as it stands in the list; None for what was erased."""
         content = self.messages[place.seq].parts[place.part]
         handle = f" · recall m{place.seq}.{place.part}" if recall else ""
@@ -189,7 +193,7 @@ class Told:
         sign = f"[… cut: {kept_chars:,} of {len(content.text):,} characters are kept …{handle}]"
         return content.text[: place.head] + sign + content.text[len(content.text) - place.tail :]
 
-    def front(self, recall: bool) -> list[str]:
+    def front(self, recall: bool | str) -> list[str]:
         """The user's words, summary and notice."""
         texts = self.blocks(recall)
         if self.summary is not None and self.summary.text:
@@ -709,7 +713,7 @@ def breaks(event: Event, sent: int) -> bool:
 def had_recall(events: Sequence[Event], edit: Edit) -> bool:
     """Whether the recall tools were there when the edit was made."""
     place = next(i for i, e in enumerate(events) if _same_edit(e.body, edit))
-    return settings_at(events[:place]).recall
+    return bool(settings_at(events[:place]).recall)
 
 
 def _same_edit(body: object, edit: Edit) -> bool:

@@ -109,7 +109,7 @@ def what_was_revealed_is_there(told: Told) -> None:
             assert hidden.why in MAY_HIDE, f"group {group} was revealed: {hidden}"
 
 
-def the_rest_is_in_order(told: Told, found: list[Piece], recall: bool) -> None:
+def the_rest_is_in_order(told: Told, found: list[Piece], recall: bool | str) -> None:
     """All that is not hidden is said, in the order in which it was said."""
     # Neighbours of one role may share a text: each of them begins behind an empty line.
     tags = [tag for piece in found for tag in re.findall(r"(?:^|\n\n)(<\d+>)", piece.text)]

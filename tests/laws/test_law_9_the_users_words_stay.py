@@ -172,7 +172,7 @@ def takes_out(event: Event) -> bool:
             return False
 
 
-def the_list_is_read(told: Told, found: list[Piece], recall: bool) -> None:
+def the_list_is_read(told: Told, found: list[Piece], recall: bool | str) -> None:
     """The list stands first, one text for each block, by users; there is no other of its kind."""
     blocks = [text.replace("\ud800", "\ufffd") for text in told.blocks(recall)]
     assert [piece.text for piece in found[: len(blocks)]] == blocks
