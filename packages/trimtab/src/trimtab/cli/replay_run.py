@@ -19,6 +19,7 @@ from trimtab.cli.text_format import (
     format_count,
     join_names,
     wrap_for_terminal,
+    wrap_text,
 )
 from trimtab.inspect.index_page import index_session, render_index
 from trimtab.inspect.page import render_page
@@ -35,6 +36,7 @@ MAX_REPLAYED_CALLS = 3_000
 on one core; what was paid is read from all sessions."""
 MAX_REPORTED_SESSIONS = 20
 """Sessions that a report shows: those that cost most."""
+REPORT_COLUMNS = 100
 
 
 def run_replay(
@@ -110,7 +112,13 @@ def _write_report(folder: Path, sources: list[str], lines: list[str]) -> Path:
     index = folder / "index.html"
     with open_output(index) as file:
         sessions = [index_session(name, timeline) for name, timeline in pages]
-        file.write(render_index("the sessions that cost most", sessions, answer=lines))
+        file.write(
+            render_index(
+                "the sessions that cost most",
+                sessions,
+                answer=wrap_text("\n".join(lines), REPORT_COLUMNS),
+            )
+        )
     return index
 
 

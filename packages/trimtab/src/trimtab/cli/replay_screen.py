@@ -172,7 +172,7 @@ def _list_advice_lines(study: ClientStudy, payments: Payments) -> list[str]:
     rows: list[list[str]] = []
     for title, name in (("Type this", advice.best), ("Next step, instead", advice.next)):
         if name is None:
-            text = "nothing: leave it as it is" if title == "Type this" else "none saves more"
+            text = "nothing; leave it as it is" if title == "Type this" else "none saves more"
             lines += ["", f"{title}: {text}."]
             continue
         lines += ["", f"{title}:"]

@@ -63,18 +63,16 @@ def index_session(file: str, timeline: Timeline) -> IndexedSession:
     )
 
 
-def render_index(
-    origin: str, sessions: Sequence[IndexedSession], *, answer: Sequence[str] = ()
-) -> str:
+def render_index(origin: str, sessions: Sequence[IndexedSession], *, answer: str = "") -> str:
     """Return the page that lists sessions.
 
     Args:
         origin: The folder or the file of the sessions.
         sessions: The sessions in order.
-        answer: The lines of `trimtab replay`, shown above them.
+        answer: The output of `trimtab replay`, shown above them.
     """
     listed = [asdict(one) for one in sessions]
-    payload = pack_json({"origin": origin, "sessions": listed, "answer": "\n".join(answer)})
+    payload = pack_json({"origin": origin, "sessions": listed, "answer": answer})
     script = read_script((*SHARED_SCRIPTS, "index.js"))
     return "".join(
         [
