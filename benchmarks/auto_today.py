@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[1]
 STORED = Path(__file__).parent / "results" / "auto_today.json"
 REVISION = "c2144b03"
 LIBRARY = Path("packages", "trimtab", "src")
+REPLAY_NEEDS = Path("engine", "log", "field_types.py")
+"""A module that `trimtab.replay` imports and the revision does not have."""
 GOALS = ("quality", "balanced", "cost")
 StoredSums = dict[str, dict[str, dict[str, Sums]]]
 """By sample, setup and a hash of the conversation."""
@@ -61,9 +63,10 @@ def measure_revision(asked: argparse.Namespace) -> None:
         tree = Path(folder, "revision")
         _git("worktree", "add", "--detach", str(tree), asked.revision)
         try:
-            replay = LIBRARY / "trimtab" / "replay"
-            shutil.rmtree(tree / replay)
-            shutil.copytree(ROOT / replay, tree / replay)
+            package = LIBRARY / "trimtab"
+            shutil.rmtree(tree / package / "replay")
+            shutil.copytree(ROOT / package / "replay", tree / package / "replay")
+            shutil.copy(ROOT / package / REPLAY_NEEDS, tree / package / REPLAY_NEEDS)
             paths = os.pathsep.join([str(tree / LIBRARY), str(ROOT)])
             subprocess.run(  # noqa: S603 - this module, with another library
                 [sys.executable, "-m", "benchmarks.auto_today", *flags, "--inside", folder],

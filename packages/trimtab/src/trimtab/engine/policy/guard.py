@@ -21,7 +21,7 @@ from trimtab.engine.policy.hiding import (
 from trimtab.engine.policy.media import find_pictures_over_limits, hide_media_over_limits
 from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.tokens.counter import compute_input_upper_bound
-from trimtab.engine.window.structure import Entry, Group
+from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
 from trimtab.errors import MARGIN_PART, OTHER_MESSAGES_PART, CannotFit
 
@@ -266,20 +266,12 @@ def _make_batch_check(plan: Plan, fits: EnoughCheck, older_tokens: int) -> Enoug
     return lambda: fits() and plan.bound() <= budget.max_input_bound - free
 
 
-def _groups_that_must_stay(plan: Plan) -> Iterable[Group]:
-    return [
-        group
-        for group in plan.visible_groups()
-        if plan.window.is_protected(group)
-        or group.pinned
-        or group.has_instructions
-        or plan.is_needed(group)
-    ]
-
-
 def _unshrinkable_parts(plan: Plan, need: int) -> dict[str, int]:
     sizes_by_name: dict[str, int] = {}
-    for group in _groups_that_must_stay(plan):
+    for group in plan.visible_groups():
+        stays = plan.window.is_protected(group) or group.pinned or group.has_instructions
+        if not (stays or plan.is_needed(group)):
+            continue
         for entry in group.entries():
             size = sum(plan.part_size(entry, part).tokens for part in range(len(entry.sizes)))
             prefix = "pinned " if entry.pinned else ""

@@ -57,7 +57,7 @@ def hide_in_order(
     for step, is_step_done in (
         (_mask_older_media, is_done),
         (_mask_older_results, is_done),
-        (_mask_keep_last_results, is_enough),
+        (partial(_mask_older_results, keep_last=True), is_enough),
         (_hide_older_replies, is_done),
     ):
         if is_done():
@@ -65,7 +65,7 @@ def hide_in_order(
         if not is_step_done():
             step(plan, is_step_done, reason)
     for step in (
-        _shorten_summary,
+        Plan.shorten_summary,
         _cut_active_results,
         _cut_active_replies,
         _give_up_kept_calls,
@@ -234,32 +234,19 @@ def _mask_older_media(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
                     return
 
 
-def _mask_older_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    _mask_in_order(plan, _older_results(plan, keep_last=False), is_enough, reason)
-
-
-def _mask_keep_last_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    _mask_in_order(plan, _older_results(plan, keep_last=True), is_enough, reason)
-
-
-def _older_results(plan: Plan, *, keep_last: bool) -> list[PartRef]:
-    """Return the older results that the user wants hidden last, or all others."""
-    return [
-        (entry, part)
-        for entry in _older_entries(plan)
-        for part, content in enumerate(entry.message.parts)
-        # A small one is about as short as the words that would stand for it.
-        if isinstance(content, ToolResult)
-        and plan.part_size(entry, part).tokens > PLACEHOLDER_TOKENS
-        and ((entry.seq, part) in plan.keep_last_results) is keep_last
-    ]
-
-
-def _mask_in_order(plan: Plan, results: list[PartRef], is_enough: EnoughCheck, reason: str) -> None:
-    for entry, part in results:
-        plan.mask(entry, part, reason)
-        if is_enough():
-            return
+def _mask_older_results(
+    plan: Plan, is_enough: EnoughCheck, reason: str, *, keep_last: bool = False
+) -> None:
+    """Mask the older results that the user wants hidden last, or all others."""
+    for entry in _older_entries(plan):
+        for part, content in enumerate(entry.message.parts):
+            is_keep_last = (entry.seq, part) in plan.keep_last_results
+            # A small one is about as short as the words that would stand for it.
+            is_large = plan.part_size(entry, part).tokens > PLACEHOLDER_TOKENS
+            if isinstance(content, ToolResult) and is_large and is_keep_last is keep_last:
+                plan.mask(entry, part, reason)
+                if is_enough():
+                    return
 
 
 def _hide_older_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
@@ -309,10 +296,6 @@ def _separating_groups(plan: Plan) -> set[int]:
         ):
             apart.add(before.index)
     return apart
-
-
-def _shorten_summary(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    plan.shorten_summary(is_enough, reason)
 
 
 def _cut_active_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:

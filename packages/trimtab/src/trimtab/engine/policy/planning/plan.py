@@ -635,14 +635,11 @@ class Plan:
     @contextmanager
     def undo_unless(self, is_reached: Callable[[], bool]) -> Generator[None, None, None]:
         """Undo the edits made in this block, unless `is_reached()` is true at its end."""
-        state_before = self._copy_state()
+        names = ("_part_edits", "_size_deltas", "_dropped", "_summarised", "_user_words_plan")
+        state_before = {**vars(self), **{name: vars(self)[name].copy() for name in names}}
         yield
         if not is_reached():
             vars(self).update(state_before)
-
-    def _copy_state(self) -> dict[str, Any]:
-        names = ("_part_edits", "_size_deltas", "_dropped", "_summarised", "_user_words_plan")
-        return {**vars(self), **{name: vars(self)[name].copy() for name in names}}
 
     def summarise(
         self, groups: list[Group], text: str, reason: str, *, also_hidden: Iterable[int] = ()
