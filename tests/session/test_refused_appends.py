@@ -24,8 +24,8 @@ from trimtab.engine.log.event import (
     TurnProgressRecord,
     dump_canonical_json,
 )
-from trimtab.engine.policy.planning.plan import Decision
 from trimtab.errors import NoReplyDue, StoreUnavailable
+from trimtab.policies import Budget, Decision, WindowView
 from trimtab.session import Session
 from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore
@@ -253,3 +253,21 @@ async def test_a_verb_whose_append_is_cut_off_is_there_whole_or_not_at_all(place
             assert kinds == seen[0][: len(kinds)]
             assert shown == shown_elsewhere
     await store.close()
+
+
+async def test_a_function_that_was_configured_is_known_after_a_timeout_of_the_store():
+    """A policy function is not in the log, so only the process that has configured it knows it."""
+    disturbing = Disturbing(MemoryStore())
+    session = await opened(disturbing, "s", "idle")
+    disturbing.appends = 0
+    disturbing.disturbed = 1
+    disturbing.happening = "after"
+
+    def hide_nothing(window: WindowView, budget: Budget) -> Decision:
+        return Decision()
+
+    with pytest.raises(StoreUnavailable):
+        await session.configure(policy=hide_nothing)
+    await session.add(user("And now?"))
+    assert session.options.policy is hide_nothing
+    assert await session.request()

@@ -213,6 +213,10 @@ class SessionRecorder:
             except (PositionTaken, StaleOwner, DuplicateIdempotencyKey):
                 self._may_differ_from_store = False
                 raise
+            except BaseException:
+                # They may be stored, and the log does not have the functions among the options.
+                self.state.memory.recorded_options = state.memory.recorded_options
+                raise
             await self._fold_stored(events)
             self._may_differ_from_store = False
             self.awaited_calls.remove_ended(events)
