@@ -351,8 +351,9 @@ class _ReplayWalk:
         self.records: list[ReplayedCall] = []
 
     def add(self, message: Message) -> None:
-        self._context.add(message)
-        self._positions.append(self._context.window.seq)
+        # A reply that is there twice is one message.
+        handle = self._context.add(message)
+        self._positions.append(int(handle.removeprefix("m")))
 
     def end_turn(self) -> None:
         """Make a summary, as may happen in the background after a turn."""
