@@ -66,6 +66,7 @@ BODIES: tuple[EventBody, ...] = (
         entry={"name": "claude-sonnet-4-5", "context_window": 200_000},
         counter="piecewise/claude_v3/1",
         recall=True,
+        budget_note=True,
         redacts=True,
         renderer=1,
         head=SIZE,

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.replay.conversations import conversation
+from trimtab.engine.log.message import make_text_message
 from trimtab.replay.billing import get_provider_pricing
 from trimtab.replay.calls import ReplaySetup
 from trimtab.replay.needs import find_needs, sum_need_counts
@@ -17,6 +20,13 @@ def test_every_assistant_message_is_one_call():
     run = replay_conversation(TALK, FULL, RULES, find_needs(TALK.messages))
     assert len(run.calls) == TALK.calls
     assert run.cannot_fit == 0
+
+
+def test_a_recording_in_which_replies_are_repeated_is_replayed():
+    messages = (make_text_message("assistant", "x"),) * 9
+    repeated = replace(TALK, messages=messages, times=tuple(map(float, range(9))), recorded={})
+    run = replay_conversation(repeated, FULL, RULES, find_needs(repeated.messages))
+    assert len(run.calls) == 9
 
 
 def test_full_history_shows_every_reference_and_never_breaks_its_prompt():

