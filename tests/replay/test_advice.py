@@ -12,7 +12,7 @@ def saving(saved: float, hidden: int) -> Saving:
     return Saving(cost=1 - saved, baseline=1, references=1_000, hidden=hidden)
 
 
-def choose(**others: Saving):
+def choose(**others: Saving) -> tuple[str | None, str | None]:
     known = {AS_IT_IS.name: saving(0, 0), TRIMTAB.name: saving(0.2, 10)}
     chosen = choose_settings({**known, **others})
     return chosen.best, chosen.next
