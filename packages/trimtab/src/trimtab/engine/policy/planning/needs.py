@@ -330,6 +330,8 @@ class NeedIndex:
         default_factory=dict[int, tuple[int, frozenset[str]]]
     )
     """By message: the number of its edits, and what its permanent parts show."""
+    _summary_words: tuple[str, frozenset[str]] = ("", frozenset())
+    """The text of the summary, and its names."""
 
     def facts_of(self, result: ToolResultView) -> ResultFacts:
         facts = self._facts.get(result.key)
@@ -351,9 +353,10 @@ class NeedIndex:
                 shown[entry.seq] = known
         self._words = shown
         words = set[str]().union(*(words for _, words in shown.values()))
-        summary = plan.window.summary
-        if summary is not None:
-            words.update(count_identifiers(summary.text))
+        text = plan.window.summary.text if plan.window.summary is not None else ""
+        if text != self._summary_words[0]:
+            self._summary_words = (text, frozenset(count_identifiers(text)))
+        words.update(self._summary_words[1])
         return words
 
     def forget_hidden(self, window: Window) -> None:
