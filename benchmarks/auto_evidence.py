@@ -10,6 +10,9 @@ before), `hidden_edits` (edits whose old text the request does not show) and `fa
 calls copy), each with a 95 % interval from resampled conversations. `today` is an earlier revision
 on the same conversations (auto_today.py), and `against_today` the paired difference.
 
+`backward_steps` are steps to the next higher price that save less or show more, with the paired
+interval on that side of 0.
+
 - `rows`: other policies, and summaries by a model; `rows_very_long` those of 100 calls and more.
 - `same_repositories`, `rows_same_repositories` and `rows_short`: the half of all repositories that
   the hash of the id held out at first, to compare with figures that were published before.
@@ -31,6 +34,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.auto_today import REVISION, load_today, measure_revision
@@ -64,7 +68,7 @@ from trimtab.replay.calls import EVERYTHING, ConversationRun, ReplaySetup
 from trimtab.replay.selection import RecordedConversation
 
 DIAL: dict[str, dict[str, Any]] = {
-    str(goal): {"policy": "auto", "goal": goal} for goal in ("quality", "balanced", 1, "cost")
+    str(goal): {"policy": "auto", "goal": goal} for goal in ("quality", "balanced", 1, 2, "cost")
 }
 """The options of `Context` for each point of the dial, by its name in the report."""
 BY_MODEL = {"summaries": "manual", "limits": {"summary": {"price": 1 / 3}}}
@@ -189,12 +193,27 @@ def describe_dial(
             # The default of before is what a point must be better than, whatever it is called.
             comparison = compare_points(sums[name], earlier["balanced"])
             report[name]["than_todays_balanced"] = comparison
+    report["backward_steps"] = [
+        f"{lower} to {higher}: {share}"
+        for lower, higher in pairwise(DIAL)
+        for share in find_backward_shares(compare_points(sums[higher], sums[lower]))
+    ]
     report["today"] = {
         goal: {**describe_point(rows), "conversations": len(rows)}
         for goal, rows in earlier.items()
         if rows
     }
     return report
+
+
+def find_backward_shares(difference: Mapping[str, Any]) -> list[str]:
+    """Return the shares that go the wrong way with a higher price: less is saved, or more shown."""
+    wrong_signs = {"saved": -1, "far": 1, "hidden_edits": -1, "far_4grams": 1}
+    return [
+        share
+        for share, sign in wrong_signs.items()
+        if all(sign * edge > 0 for edge in difference[f"{share}_interval"])
+    ]
 
 
 def select_runs(

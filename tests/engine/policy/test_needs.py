@@ -155,6 +155,20 @@ def uneven(file: int) -> str:
     )
 
 
+def test_a_forced_compaction_truncates_results_to_their_best_lines_instead_of_masking_them_whole():
+    made = Agent(goal="balanced", context_window=100_000, max_output_tokens=4_000)
+    room = made.context.budget().room
+    while not made.edits:
+        made.use(uneven(made.count), path=f"src/{made.count}.py")
+    assert made.window.tokens < 0.5 * room
+    truncated = [edit for edit in made.edits if edit.pieces]
+    masked = [edit for edit in made.edits if edit.op == "mask"]
+    assert len(truncated) > len(masked)
+    assert {edit.why for edit in made.edits} == {"not worth its tokens"}
+    # The first lines of each result have the fewest names.
+    assert all(edit.pieces[0][0] > 0 for edit in truncated)
+
+
 def test_a_part_that_was_cut_by_lines_twice_is_recalled_whole():
     made = Agent(goal="cost", recall=True)
     texts = {}

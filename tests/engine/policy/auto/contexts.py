@@ -49,7 +49,8 @@ def look_ahead(plan: Plan) -> CompactionForecast:
     tuning = AutoTuning(config=PolicyConfig(), goal="cost", payback_factor=PAYBACK_FACTOR)
     results = list_mask_candidates(plan, PolicyConfig(), KEPT_NEWEST_RESULTS)
     values = value_results(plan, results, tuning.price)
-    return forecast_compaction(plan, results, values, count_excess_tokens(tuning, plan, values))
+    excess = count_excess_tokens(tuning, plan, values)
+    return forecast_compaction(tuning, plan, results, values, excess)
 
 
 def beside_the_list(agent: Agent) -> int:

@@ -38,6 +38,7 @@ from trimtab.engine.policy.planning.needs import (
     HEADER_TOKENS,
     LineCut,
     ResultValues,
+    value_at_raised_price,
     value_results,
 )
 from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy
@@ -131,10 +132,6 @@ class CompactionForecast:
     first_seq: int | None
     """Position of the first message of which something would be hidden."""
 
-    @property
-    def takes_groups(self) -> bool:
-        return self.group_tokens > 0
-
     def without_groups(self, plan: Plan) -> CompactionForecast:
         """Return the forecast of the same compaction without groups."""
         removed = self.removed_tokens - self.group_tokens
@@ -213,8 +210,8 @@ def build_auto_policy(
         values = value_results(plan, maskable, tuning.price)
         must_compact = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
         excess = count_excess_tokens(tuning, plan, values)
-        forecast = forecast_compaction(plan, maskable, values, excess)
-        if manual and forecast.takes_groups and not must_compact:
+        forecast = forecast_compaction(tuning, plan, maskable, values, excess)
+        if manual and forecast.group_tokens and not must_compact:
             decision = decide_summary_request_or_wait(tuning, plan, forecast, prices, meter)
             if decision is not None:
                 return decision
@@ -422,27 +419,32 @@ def count_unmeasured_tokens(plan: Plan, group: Group, values: ResultValues) -> i
 
 
 def forecast_compaction(
+    tuning: AutoTuning,
     plan: Plan,
     candidates: list[ToolResultView],
     values: ResultValues,
     excess_tokens: int,
 ) -> CompactionForecast:
-    """Forecast a compaction: lines below the price go, then what is in excess, as whole results.
+    """Forecast a compaction: lines below the price go, then what is in excess.
 
-    If the results are not enough, it also takes whole groups.
+    In a small room that is whole results, those of least worth first. In a larger one it is results
+    that cannot be measured, and then, if there is no room left, lines at a higher price. If the
+    results are not enough, it also takes whole groups.
     """
-    is_pressed = is_small_room(plan.budget) or plan.tokens > FORCED_SHARE_OF_ROOM * plan.budget.room
-    freed_by_cut = {cut.result.key: cut.freed_tokens for cut in values.cuts}
-    removed_tokens = sum(freed_by_cut.values())
+    is_small = is_small_room(plan.budget)
+    is_forced = not is_small and plan.tokens > FORCED_SHARE_OF_ROOM * plan.budget.room
+    cuts = values.cuts
+    freed_by_cut = {cut.result.key: cut.freed_tokens for cut in cuts}
+    removed_tokens = values.freed_tokens
     target = plan.tokens - plan.user_words_tokens - excess_tokens
     need = excess_tokens
-    if is_pressed:
+    if is_small or is_forced:
         need -= removed_tokens
     else:
         target -= removed_tokens
     masked_results: list[ToolResultView] = []
-    choice = [r for r in candidates if is_pressed or r.key in values.unmeasured]
-    for result in values.order_least_worth_first(choice):
+    choice = [r for r in candidates if is_small or r.key in values.unmeasured]
+    for result in sorted(choice, key=lambda result: (values.worth.get(result.key, 0), result.key)):
         if need <= 0:
             break
         freed = result.size.tokens - HEADER_TOKENS - freed_by_cut.get(result.key, 0)
@@ -450,8 +452,14 @@ def forecast_compaction(
             masked_results.append(result)
             removed_tokens += freed
             need -= freed
+    if is_forced and need > 0:
+        wanted = values.freed_tokens + need
+        values_at_raised_price = value_at_raised_price(plan, candidates, tuning.price, wanted)
+        cuts = values_at_raised_price.cuts
+        need = wanted - values_at_raised_price.freed_tokens
+        removed_tokens += values_at_raised_price.freed_tokens - values.freed_tokens
     group_tokens = 0
-    if is_pressed and not is_small_room(plan.budget):
+    if is_forced:
         slack = int((GROUPS_SHARE_OF_ROOM - FORCED_TARGET_SHARE) * plan.budget.room)
         need -= slack
         target += slack
@@ -465,14 +473,14 @@ def forecast_compaction(
         # What groups free contains the results that would be masked.
         group_tokens = max(0, min(wanted, group_tokens) - removed_tokens)
         removed_tokens += group_tokens
-    edited = [*masked_results, *(cut.result for cut in values.cuts)]
+    edited = [*masked_results, *(cut.result for cut in cuts)]
     first_result = min(edited, key=lambda result: result.key, default=None)
     first_group = (
         0 if group_tokens or first_result is None else first_result.entry.round.group.index
     )
     sent_tokens = count_sent_tokens_from(plan, first_group)
     return CompactionForecast(
-        cuts=values.cuts,
+        cuts=cuts,
         masked_results=masked_results,
         removed_tokens=removed_tokens,
         rewritten_tokens=max(0, sent_tokens - removed_tokens),

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import isqrt
 from typing import Literal, NamedTuple
 
 from trimtab.engine.log.edits import extract_editable_text
@@ -79,6 +80,9 @@ GAP_TOKENS = 8
 """Tokens of the mark in the place of a gap."""
 HEADER_TOKENS = 24
 """Tokens of the line that says that a result is shortened, or masked."""
+MAX_RAISED_PRICE = 10_000
+"""The price of a million tokens, in needs, above which the oldest rounds are worth less than the
+lines of results that are left: in a very long session only the newest ones."""
 MIN_CUT_TOKENS = 20
 MIN_CUT_DIVISOR = 10
 """A cut must free this many tokens, and this part of the result."""
@@ -115,14 +119,6 @@ class Excerpt:
     """The names and lines that nothing newer shows."""
 
 
-class ShownLines(NamedTuple):
-    """The lines of a result that are shown."""
-
-    numbers: Sequence[int]
-    words: tuple[str, ...]
-    """Their names and quotes, each once."""
-
-
 @dataclass(slots=True)
 class ResultFacts:
     """What is known of the text of a result, computed once."""
@@ -141,20 +137,19 @@ class ResultFacts:
     """Each line as an edit would quote it; empty if it is too short."""
     name_count: int
     """Number of names in all lines."""
-    _shown: tuple[Edit | None, ShownLines] | None = None
-    """The newest edit that was asked about, and the lines after it."""
+    _shown: tuple[Edit | None, Sequence[int], tuple[str, ...]] | None = None
+    """The newest edit that was asked about, the lines after it, and their names and quotes."""
 
-    def list_shown_lines(self, edit: Edit | None) -> ShownLines:
-        """Return the lines that are shown after an edit; none if the text was replaced."""
+    def list_shown_lines(self, edit: Edit | None) -> tuple[Sequence[int], tuple[str, ...]]:
+        """Return the lines that are shown after an edit, none if the text was replaced, and their
+        names and quotes, each once."""
         if self._shown is None or self._shown[0] is not edit:
             lines = self._list_lines_after(edit)
-            words: dict[str, None] = {}
-            for line in lines:
-                words.update(dict.fromkeys(self.names[line]))
-                words.update(dict.fromkeys(self.paths[line]))
-                words[self.quotes[line]] = None
-            self._shown = (edit, ShownLines(lines, tuple(words)))
-        return self._shown[1]
+            words = {self.quotes[line] for line in lines}
+            for words_by_line in (self.names, self.paths):
+                words.update(*(words_by_line[line] for line in lines))
+            self._shown = (edit, lines, tuple(words))
+        return self._shown[1:]
 
     def _list_lines_after(self, edit: Edit | None) -> Sequence[int]:
         if edit is None:
@@ -270,13 +265,13 @@ def build_result_facts(kind: ToolKind, text: str) -> ResultFacts:
         return len(word) <= MAX_NAME_CHARS and not (is_output and is_mostly_number(word))
 
     words_by_line = list_identifiers_by_line(joined, counts)
-    names: list[tuple[str, ...]] = []
-    paths: list[tuple[str, ...]] = []
-    for words in words_by_line:
-        line_paths = [word for word in words if "/" in word]
-        line_names = [word for word in words if "/" not in word] if line_paths else words
-        names.append(tuple(dict.fromkeys(line_names)))
-        paths.append(tuple(dict.fromkeys(line_paths)))
+    names = [tuple(dict.fromkeys(words)) for words in words_by_line]
+    paths: list[tuple[str, ...]] = [()] * len(names)
+    all_paths = {word for word in set[str]().union(*names) if "/" in word}
+    for line, words in enumerate(names if all_paths else ()):
+        if not all_paths.isdisjoint(words):
+            names[line] = tuple(word for word in words if word not in all_paths)
+            paths[line] = tuple(word for word in words if word in all_paths)
     return ResultFacts(
         need=NEED_BY_KIND[kind],
         length=max(1, len(text)),
@@ -335,6 +330,8 @@ class NeedIndex:
         default_factory=dict[int, tuple[int, frozenset[str]]]
     )
     """By message: the number of its edits, and what its permanent parts show."""
+    _summary_words: tuple[str, frozenset[str]] = ("", frozenset())
+    """The text of the summary, and its names."""
 
     def facts_of(self, result: ToolResultView) -> ResultFacts:
         facts = self._facts.get(result.key)
@@ -356,9 +353,10 @@ class NeedIndex:
                 shown[entry.seq] = known
         self._words = shown
         words = set[str]().union(*(words for _, words in shown.values()))
-        summary = plan.window.summary
-        if summary is not None:
-            words.update(count_identifiers(summary.text))
+        text = plan.window.summary.text if plan.window.summary is not None else ""
+        if text != self._summary_words[0]:
+            self._summary_words = (text, frozenset(count_identifiers(text)))
+        words.update(self._summary_words[1])
         return words
 
     def forget_hidden(self, window: Window) -> None:
@@ -391,12 +389,13 @@ class ResultValues:
     worth: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """By result: what a million of the tokens that stay is worth, in needs."""
 
-    def order_least_worth_first(self, results: Iterable[ToolResultView]) -> list[ToolResultView]:
-        """Return results in the order in which to mask them; of equal worth the oldest first."""
-        return sorted(results, key=lambda result: (self.worth.get(result.key, 0), result.key))
+    @property
+    def freed_tokens(self) -> int:
+        """Estimated tokens that all cuts free."""
+        return sum(cut.freed_tokens for cut in self.cuts)
 
 
-def value_results(plan: Plan, candidates: Iterable[ToolResultView], price: int) -> ResultValues:
+def value_results(plan: Plan, candidates: Collection[ToolResultView], price: int) -> ResultValues:
     """Find the lines of results that are not worth their price.
 
     Results are read from the newest to the oldest, so that of two equal lines the newer one counts.
@@ -436,6 +435,25 @@ def value_results(plan: Plan, candidates: Iterable[ToolResultView], price: int) 
         else:
             seen.difference_update(excerpt.shown)
     values.cuts.reverse()
+    return values
+
+
+def value_at_raised_price(
+    plan: Plan, candidates: Collection[ToolResultView], price: int, freed_tokens: int
+) -> ResultValues:
+    """Value results at the lowest price, to about a quarter, at which the cuts free so many tokens;
+    at `MAX_RAISED_PRICE` if no price is enough."""
+    low = price
+    high = max(price, MAX_RAISED_PRICE)
+    values = value_results(plan, candidates, high)
+    while values.freed_tokens >= freed_tokens and 4 * high > 5 * low:
+        middle = isqrt(low * high)
+        values_at_middle = value_results(plan, candidates, middle)
+        if values_at_middle.freed_tokens >= freed_tokens:
+            values = values_at_middle
+            high = middle
+        else:
+            low = middle
     return values
 
 
