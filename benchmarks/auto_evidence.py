@@ -23,8 +23,7 @@ interval on that side of 0.
 The results are stored: `… --json > benchmarks/results/auto_evidence.json`, from where claims.py
 takes the figures of the pages. Under `auto` no model writes summaries unless it is said. `model`
 are setups in which one does, with the sizes that such summaries have (simulated_summary.py).
-`full_edits_per_100_calls` are calls before which something was hidden under `full`. `--optimum`
-adds `over_optimum`, which optimum.py explains.
+`full_edits_per_100_calls` are calls before which something was hidden under `full`.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.auto_today import REVISION, load_today, measure_revision
+from benchmarks.auto_today import REVISION, load_today
 from benchmarks.harness import Report, finish, head, no_corpus, parser, skip, table
-from benchmarks.optimum import over_optimum
 from benchmarks.recorded import (
     SHARES,
     Sums,
@@ -94,10 +92,8 @@ def main() -> int:
     missing = no_corpus()
     if missing is not None:
         return skip(missing, as_json=asked.json)
-    if not load_today(asked.revision):
-        measure_revision(asked)
-    today = load_today(asked.revision)
-    report: Report = {**head(), "baseline": asked.revision}
+    today = load_today()
+    report: Report = {**head(), "baseline": REVISION}
     populations: Report = {}
     with ProcessPoolExecutor(asked.jobs) as pool:
         for sample in choose_samples(asked):
@@ -120,18 +116,12 @@ def main() -> int:
     }
     if populations:
         report["populations"] = populations
-    if asked.optimum:
-        report["over_optimum"] = over_optimum(sample_half())
     return finish(report, _show, as_json=asked.json)
 
 
 def _arguments() -> argparse.ArgumentParser:
     arguments = parser(__doc__)
     add_sample_arguments(arguments)
-    arguments.add_argument(
-        "--baseline", dest="revision", default=REVISION, help="revision of `today`: %(default)s"
-    )
-    arguments.add_argument("--optimum", action="store_true", help="also find the best schedule")
     return arguments
 
 

@@ -203,10 +203,7 @@ def compare_points(sums: Mapping[str, Sums], before: Mapping[str, Sums]) -> dict
     pairs = [(sums[name], before[name]) for name in names]
     for now, then in pairs:
         if (now.calls, now.refused) == (then.calls, then.refused) and now[4::2] != then[4::2]:
-            raise ValueError(
-                "the stored sums count other needs: delete results/auto_today.json and run "
-                "python -m benchmarks.auto_today"
-            )
+            raise ValueError("results/auto_today.json counts other needs than this replay does")
 
     def subtract(draw: Sequence[int]) -> dict[str, float]:
         now, then = zip(*(pairs[index] for index in draw), strict=True)
