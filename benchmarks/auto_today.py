@@ -1,9 +1,9 @@
 """What `auto` saved and hid at an earlier revision, on the conversations of auto_evidence.
 
-The sums of each conversation are stored in `results/auto_today.json`, so that auto_evidence compares
-conversation by conversation. They were measured with the engine of that revision under this
-replay. The replay now runs on `trimtab.verbs`, which the revision does not have: to compare with
-another revision, store the sums that its own checkout measures.
+The sums of each conversation are stored in `results/auto_today.json`, so that auto_evidence
+compares conversation by conversation. They were measured with the engine of that revision under
+this replay. The replay now runs on `trimtab.verbs`, which the revision does not have: to compare
+with another revision, store the sums that its own checkout measures.
 """
 
 from __future__ import annotations
