@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 Row = Mapping[str, Any]
-DIAL = ("quality", "balanced", "1", "cost")
+DIAL = ("quality", "balanced", "1", "2", "cost")
 """The points of the dial, by their names in the report."""
 SAMPLES = {
     "window_1m": "a window of 1M",
