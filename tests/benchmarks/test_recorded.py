@@ -60,7 +60,7 @@ def test_two_points_are_compared_conversation_by_conversation():
 
 
 def test_stored_sums_of_other_needs_are_refused():
-    with pytest.raises(ValueError, match="count other needs"):
+    with pytest.raises(ValueError, match="counts other needs"):
         compare_points({"one": SUMS}, {"one": SUMS._replace(far_4grams=99)})
 
 
