@@ -7,8 +7,9 @@ import pytest
 
 from tests.agents import Clock
 from tests.conversations import said, user
-from tests.session.failing_stores import Counting
+from tests.session.failing_stores import Counting, Wrapped
 from tests.session.session_user import Worker, edits, options
+from trimtab.engine.log.event import Rewind
 from trimtab.engine.policy.budget import compute_max_messages_in_memory
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.window.checkpoint import snapshot_to_json
@@ -185,3 +186,34 @@ async def test_a_long_tail_without_snapshots_is_folded_piece_by_piece(store, mon
     again = await Session.open(store, "t", clock=Clock())
     assert len(again.window.entries) < worker.session.window.conversation.total_messages / 2
     assert (await again.preview()).request == (await worker.session.preview()).request
+
+
+class Overtaking(Wrapped):
+    """Another process appends directly after each rewind."""
+
+    async def append(self, session, events, *, epoch=None):
+        await self.inner.append(session, events, epoch=epoch)
+        if isinstance(events[-1].body, Rewind):
+            other = await Session.open(self.inner, session, clock=lambda: 2e9)
+            await other.add(user("from elsewhere"))
+
+
+async def test_a_rewind_behind_a_checkpoint_continues_after_a_concurrent_append():
+    session = await Session.create(Overtaking(MemoryStore()), "s", **options(clock=Clock()))
+    await chatter(session, 12, " and so on" * 400)
+    await session.compact()
+    await session.recorder.checkpoint()
+    assert 2 not in session.window.entries
+    await session.rewind("m2")
+    await session.refresh()
+    await session.add(user("and here"))
+    texts = [entry.message.text for entry in session.window.entries.values()]
+    assert texts[-2:] == ["from elsewhere", "and here"]
+
+
+async def test_a_session_logs_what_it_hides_without_a_hook(caplog):
+    caplog.set_level("INFO", logger="trimtab")
+    session = await Session.create(MemoryStore(), "s", **options(clock=Clock()))
+    await chatter(session, 12, " and so on" * 400)
+    await session.compact()
+    assert "context edited" in caplog.text

@@ -114,7 +114,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "record a summary attempt": ("idle", summarise),
 }
 """By name: the situation in which a verb is called, and the call."""
-APPENDS = {"request": 3, "fail with a rejected picture": 2, "answer a recall call": 2}
+APPENDS = {"request": 3, "fail with a rejected picture": 2}
 """How many appends a verb makes, if they are more than one."""
 REPEATABLE = {"add with an idempotency key", "add a reply", "sync a list", "configure"}
 """Verbs that may be called again after a crash, whether it came before or after the append."""
@@ -241,7 +241,7 @@ async def test_a_verb_whose_append_is_cut_off_is_there_whole_or_not_at_all(place
         is_repeated = (
             verb in REPEATABLE
             or (happening == "before" and disturbed == 1)
-            or (verb in ("request", "answer a recall call") and not has_stored_all)
+            or (verb == "request" and not has_stored_all)
         )
         await session.refresh()
         if is_repeated:

@@ -75,7 +75,7 @@ from trimtab.verbs.compacting import Compaction
 from trimtab.verbs.notices import (
     EditNotice,
     OnEdit,
-    are_edits_logged,
+    are_notices_heard,
     check_on_edit,
     report_notices,
 )
@@ -195,16 +195,15 @@ class Context(Generic[DialectT_co]):
         self._on_edit: OnEdit | None
         self.events: list[Event]
         self._state, self.events, self._on_edit = values
-        self._lock = RLock()
         """The log: every event in order."""
+        self._lock = RLock()
         self.window = self._state.window
         """The state that the log adds up to."""
 
     def _run(self, verb: Verb[T]) -> T:
         """Run a verb while other threads wait. Then report what it edited."""
         state = self._state
-        is_heard = self._on_edit is not None or are_edits_logged()
-        notices: list[EditNotice] | None = [] if is_heard else None
+        notices: list[EditNotice] | None = [] if are_notices_heard(self._on_edit) else None
         try:
             with self._lock:
                 return apply_at_once(state, verb, self.events, notices)

@@ -73,7 +73,13 @@ from trimtab.stores.base import Store
 from trimtab.stores.shared_lock import SharedLock
 from trimtab.verbs import adding, compacting, failing, matching, requesting, summarising
 from trimtab.verbs.compacting import Compaction
-from trimtab.verbs.notices import EditNotice, OnEdit, build_notices, report_notices
+from trimtab.verbs.notices import (
+    EditNotice,
+    OnEdit,
+    are_notices_heard,
+    build_notices,
+    report_notices,
+)
 from trimtab.verbs.state import State, Verb, apply_at_once, build_events, record
 from trimtab.verbs.warnings import log_warnings
 
@@ -221,7 +227,7 @@ class SessionRecorder:
             self._may_differ_from_store = False
             self.awaited_calls.remove_ended(events)
             run.stored += events
-            if self.on_edit is not None:
+            if are_notices_heard(self.on_edit):
                 run.notices += build_notices(self.window, events)
             if self.window is not state.window:  # it was loaded again
                 state.window = self.window
@@ -265,7 +271,7 @@ class SessionRecorder:
             while True:
                 # The caller may have passed its last list to another process.
                 await self._catch_up_with_others()
-                notices: list[EditNotice] | None = None if self.on_edit is None else []
+                notices: list[EditNotice] | None = [] if are_notices_heard(self.on_edit) else None
                 try:
                     state = await self._store_list(messages, ids, check, notices)
                 except HistoryNotInMemory as error:
@@ -669,10 +675,12 @@ class SessionRecorder:
         try:
             self.window.apply(*events)
         except HistoryNotInMemory as error:
+            # By then the log may be longer than these events.
             await self._load_again(max_snapshot_seq=error.position, keep_hidden=True)
+        else:
+            self._last_at = events[-1].at
         if any(isinstance(event.body, PayloadErasure) for event in events):
             self.state.memory.forget_list()  # it contains the erased text
-        self._last_at = events[-1].at
 
     async def _load_again(
         self, *, max_snapshot_seq: int | None = None, keep_hidden: bool = False
@@ -743,9 +751,13 @@ class SessionRecorder:
 
     async def _checkpoint(self) -> None:
         message_bytes = MESSAGE_BYTES * len(self.window.entries)
+        state = self.state
         if is_long_work(message_bytes):
-            self.state.use_copied_window()
-        snapshot = await run_in_thread_if_long(self.window.checkpoint, message_bytes)
+            # Others may read the window meanwhile.
+            state = state.with_own_memory()
+            state.use_copied_window()
+        snapshot = await run_in_thread_if_long(state.window.checkpoint, message_bytes)
+        self.state = state
         try:
             await self.store.checkpoint(self.id, snapshot)
         except StoreError as error:

@@ -46,9 +46,9 @@ def check_on_edit(on_edit: object) -> None:
         raise TypeError(describe_wrong_value("on_edit", on_edit, right))
 
 
-def are_edits_logged() -> bool:
-    """Whether the program's log gets a line for each decision."""
-    return _logger.isEnabledFor(logging.INFO)
+def are_notices_heard(on_edit: OnEdit | None) -> bool:
+    """Whether a hook or the program's log gets notices."""
+    return on_edit is not None or _logger.isEnabledFor(logging.INFO)
 
 
 def build_notices(window: Window, events: Iterable[Event]) -> list[EditNotice]:

@@ -17,16 +17,18 @@ from trimtab.verbs.state import State, Verb
 
 def reveal(state: State, handle: str) -> Verb[None]:
     """Show hidden content again, with its calls or results, until the model has replied."""
+    yield [_build_reveal(state, handle)]
+
+
+def _build_reveal(state: State, handle: str) -> Edit:
     reference = require_known_handle(state.window, handle)
-    yield [
-        Edit(
-            op="reveal",
-            first=reference.first_seq,
-            last=reference.last_seq,
-            part=reference.part_index,
-            why="asked",
-        )
-    ]
+    return Edit(
+        op="reveal",
+        first=reference.first_seq,
+        last=reference.last_seq,
+        part=reference.part_index,
+        why="asked",
+    )
 
 
 def pin(state: State, handle: str, *, pinned: bool = True) -> Verb[None]:
@@ -54,8 +56,10 @@ def add_answer(
     result, reveals = build_recall_result(
         call, text, parts, state.window.settings, text_only=not adds
     )
+    edits = [_build_reveal(state, parse_recall_arguments(call)["handle"])] if reveals else []
     if adds:
-        yield from add(state, result)
-    if reveals:
-        yield from reveal(state, parse_recall_arguments(call)["handle"])
+        # In one batch: the result says that the content is shown again.
+        yield from add(state, result, follow=lambda _: edits)
+    else:
+        yield edits
     return result.results[0].text
