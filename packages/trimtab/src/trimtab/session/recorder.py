@@ -3,7 +3,8 @@
 A verb runs on the window of a session. Each batch that it yields is stored in one append with the
 epoch of the turn, folded, and sent back. If another process has stored events first, the batch is
 refused: the recorder folds what is new, throws the verb and its memory away, and starts it again.
-If another process has claimed the turn, it raises.
+If another process has claimed the turn, it raises. `sync` alone folds a whole list ahead, and
+stores it in one append.
 
 This module also has what only the agentic loop and the server do with a session.
 """
