@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def called(context):
 
 
 def was_cut(window: Window, reported: int) -> bool:
-    return window.accounting.was_silently_truncated(reported, window.settings, window.counter)
+    return window.accounting.find_truncation_limit(reported, window.conversation) > 0
 
 
 def told(context, number, share=1.0, size=100):
@@ -71,6 +72,68 @@ def test_usage_below_half_of_the_estimate_does_not_lower_the_bound():
     assert f"{report.last_usage.input:,}" in report.breakdown()
     told(context, 6)
     assert context.report().doubt == ""
+
+
+def test_usage_far_below_the_estimate_is_believed_once_it_grows_with_the_request():
+    """As for tables, of which an estimate for an unknown tokenizer has twice the tokens."""
+    context = Context(model="custom-8b", dialect="openai_chat", context_window=32_768)
+    for number in range(3):
+        told(context, number, share=0.4)
+    assert "usage is ignored" in context.report().doubt
+    context = Context.load(context.events[:], snapshot=checkpoint(context))
+    for number in range(3, 9):
+        told(context, number, share=0.4)
+        assert context.report().doubt == ""
+    tokens = told(context, 9, share=0.4).tokens
+    assert int(tokens * 0.4) < context.report().bound < 0.5 * tokens
+    assert context.budget().ratio < 0.5
+
+
+def uncached_tokens(tokens, before):
+    return tokens - before
+
+
+def random_tokens(tokens, _before):
+    share = random.Random(tokens).uniform(0.1, 0.49)  # noqa: S311 - the same for the same request
+    return int(tokens * share)
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "custom-8b"])
+@pytest.mark.parametrize("growth", [1.0, 1.3])
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(uncached_tokens, id="without cached tokens"),
+        pytest.param(random_tokens, id="random"),
+        pytest.param(lambda _tokens, _before: 700, id="constant"),
+        pytest.param(lambda _tokens, _before: 0, id="zero"),
+        pytest.param(lambda tokens, _before: 2_000_000 // tokens, id="falling"),
+    ],
+)
+def test_partial_usage_is_never_believed(count, growth, model):
+    context = Context(
+        model=model,
+        dialect="openai_chat",
+        context_window=200_000,
+        policy="full",
+        model_info={"cache_style": "automatic"},
+    )
+    before = told(context, 0, size=150).tokens
+    for number in range(1, 13):
+        context.add(said(number, int(50 * growth**number)))
+        tokens = called(context).tokens
+        context.add(reply(number, count(tokens, before)))
+        before = tokens
+        assert context.report().bound >= tokens
+    assert context.budget().source == "context_window"
+
+
+@pytest.mark.parametrize(("model", "share"), [("custom-8b", 0.02), ("gpt-4o", 0.4)])
+def test_usage_lower_than_any_tokenizer_counts_is_never_believed(model, share):
+    context = Context(model=model, dialect="openai_chat", context_window=128_000)
+    for number in range(9):
+        tokens = told(context, number, share=share).tokens
+        assert context.report().bound > tokens
 
 
 def test_a_request_that_grew_cannot_have_been_counted_lower_than_its_beginning():
@@ -225,9 +288,68 @@ def test_a_server_that_cuts_in_silence_is_noticed():
         sent = int(body.tokens * 0.98)
         context.add(reply(number, sent if sent <= 4_096 else 2_048))
     assert context.budget().source == "learned"
-    assert context.budget().limit == 2_048
+    assert 2_048 < context.budget().limit <= 4_096
     assert sum(body.tokens > 4_096 for body in requests) == 1
-    assert all(body.bound + body.max_output <= 2_048 for body in requests[-3:])
+    assert all(body.bound + body.max_output <= 4_096 for body in requests[-3:])
+
+
+def half_window(_tokens):
+    return 2_048
+
+
+def whole_window(_tokens):
+    return 4_096
+
+
+def newest_messages(tokens):
+    return 4_096 - random.Random(tokens).randrange(180)  # noqa: S311 - as above
+
+
+@pytest.mark.parametrize("read", [half_window, whole_window, newest_messages])
+@pytest.mark.parametrize("share", [0.45, 0.98])
+def test_a_silent_cut_is_noticed_when_usage_stops_growing(read, share, caplog):
+    """Also where our estimate is so high that the cut count is no surprise by itself."""
+    context = Context(model="custom-8b", dialect="openai_chat", context_window=32_768)
+    highest = cuts = 0
+    for number in range(60):
+        context.add(said(number, 15))
+        sent = int(called(context).tokens * share)
+        cuts += sent > 4_096
+        reported = sent if sent <= 4_096 else read(sent)
+        highest = max(highest, reported)
+        context.add(reply(number, reported))
+    assert context.budget().source == "learned"
+    assert 3_600 < context.budget().limit <= highest
+    assert cuts <= 8
+    (line,) = [record.getMessage() for record in caplog.records if "cut" in record.getMessage()]
+    assert f"{context.budget().limit:,} is now used as the limit" in line
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "content"])
+def test_thinking_that_a_server_leaves_out_of_later_turns_is_no_cut(key):
+    context = Context(model="custom-8b", dialect="openai_chat", context_window=32_768)
+    thought = "<think>" + SPEECH * 30 + "</think>"
+    left_out = 0
+    for turn in range(3):
+        context.add(said(turn, 10))
+        start = called(context).tokens
+        for number in range(5):
+            tokens = called(context).tokens
+            wire: Any = reply(f"{turn}.{number}", tokens - left_out)
+            function = {"name": "read", "arguments": "{}"}
+            call_id = f"c{turn}.{number}"
+            wire["choices"][0]["message"] = {
+                "role": "assistant",
+                "content": "",
+                key: thought,
+                "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+            }
+            context.add(wire)
+            context.add({"role": "tool", "tool_call_id": call_id, "content": "Done."})
+        tokens = called(context).tokens
+        context.add(reply(f"{turn}.end", tokens - left_out))
+        left_out += int((tokens - start) * 0.9)
+    assert context.budget().source == "context_window"
 
 
 def test_the_report_says_that_the_server_cuts():
@@ -373,5 +495,5 @@ def test_an_error_says_that_its_limit_was_learned():
     context.add(reply(1, 1_024))
     context.configure(system=SPEECH * 100)
     context.add(said(2, 1))
-    with pytest.raises(CannotFit, match="the limit learned from the provider's answers is 1,024"):
+    with pytest.raises(CannotFit, match="the limit learned from the provider's answers is 1,844"):
         context.request()

@@ -31,6 +31,19 @@ async def test_a_server_that_cuts_in_silence_is_seen(memory, stream):
     assert session.window.last_call.body.bound <= 2_048
 
 
+async def test_a_server_whose_usage_stops_growing_is_seen(memory):
+    """The limit is the highest count, not the half window to which the request was cut."""
+    session = await create(memory, "openai_chat", **LOCAL)
+    for turn in range(1, 6):
+        reply = ScriptedReply(text="Fine.", usage=Usage(input=800 * turn, output=5))
+        await act(session, ScriptedProvider("openai_chat", [reply]), says=prose(800))
+    cut = ScriptedReply(text="About what?", usage=Usage(input=2_048, output=5))
+    told = await act(session, ScriptedProvider("openai_chat", [cut, "Fine."]), says=prose(800))
+    assert session.window.accounting.learned_limit == 4_000
+    assert "read only 2,048" in of(ModelCallRetried, told)[0].reason
+    assert (await texts(memory, "assistant"))[-1] == "Fine."
+
+
 @pytest.mark.parametrize("counts", [0.2, 0.5])
 async def test_a_server_that_counts_less_than_we_do_is_taken_for_one_that_cuts_only_once(
     memory, counts
@@ -59,7 +72,9 @@ async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
     await act(session, provider)
     assert session.window.accounting.learned_limit == 4_096
     told = await act(session, provider, says=prose(2_000))
-    assert session.window.accounting.learned_limit == 1_024
+    learned_limit = session.window.accounting.learned_limit
+    assert learned_limit is not None
+    assert 1_024 <= learned_limit < 2_048
     assert "read only 1,024" in of(ModelCallRetried, told)[0].reason
 
 

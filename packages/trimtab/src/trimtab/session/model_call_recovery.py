@@ -206,16 +206,17 @@ def _find_full_window(session: Session, reply: WireObject) -> ProviderFailureDet
 def _find_silent_truncation(window: Window, reply: WireObject) -> ProviderFailureDetails | None:
     """Detect a request that the server truncated silently.
 
-    The number of tokens it read is the limit.
+    The highest number of tokens that it read is the limit.
     """
     usage = get_dialect(window.settings.dialect).parse_reply(reply).usage
     if usage is None or window.last_call is None:
         return None
-    if not window.accounting.was_silently_truncated(usage.input, window.settings, window.counter):
+    limit = window.accounting.find_truncation_limit(usage.input, window.conversation)
+    if not limit:
         return None
-    words = describe_silent_truncation(window.accounting.last_estimate.total_tokens, usage.input)
     estimate = window.accounting.last_estimate.total_tokens
-    return ProviderFailureDetails(kind="overflow", message=words, limit=usage.input, input=estimate)
+    words = describe_silent_truncation(estimate, usage.input)
+    return ProviderFailureDetails(kind="overflow", message=words, limit=limit, input=estimate)
 
 
 def _may_less_output_fit(session: Session, failure: ProviderFailureDetails) -> bool:

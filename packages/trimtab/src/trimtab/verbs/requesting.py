@@ -79,9 +79,11 @@ def _require_due_reply(state: State) -> None:
 
 
 def _warn_of_doubted_usage(state: State) -> None:
-    """Warn once if the provider's usage is not believed, and again after it was believed."""
+    """Warn once if the provider's usage is not believed, again after it was believed, and whenever
+    it teaches a limit."""
     doubt = describe_usage_doubt(state.window)
-    if doubt and not state.memory.usage_is_doubted:
+    is_new = not state.memory.usage_is_doubted or state.window.accounting.was_truncated
+    if doubt and is_new:
         state.warnings.append(VerbWarning(doubt))
     state.memory.usage_is_doubted = bool(doubt)
 

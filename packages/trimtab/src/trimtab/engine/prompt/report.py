@@ -417,10 +417,10 @@ def describe_usage_doubt(window: Window) -> str:
     estimate = window.accounting.last_estimate.total_tokens
     if not reported_tokens:
         return ""
-    if reported_tokens == window.accounting.learned_limit:
+    if window.accounting.was_truncated:
         return (
-            f"{describe_silent_truncation(estimate, reported_tokens)}; {reported_tokens:,} is now "
-            "used as the limit"
+            f"{describe_silent_truncation(estimate, reported_tokens)}; "
+            f"{window.accounting.learned_limit:,} is now used as the limit"
         )
     return (
         f"the reported usage is ignored: the provider reported {reported_tokens:,} input tokens, "

@@ -26,6 +26,7 @@ from trimtab.engine.log.event import (
     Usage,
     add_usage,
 )
+from trimtab.engine.log.message import Text
 from trimtab.engine.log.size_refusals import (
     SizeRefusal,
     names_context_window,
@@ -197,7 +198,14 @@ HIDDEN_TEXT_MIN_RATIO = 0.7
 OWN_TEXT_MAX_RATIO = 1.3
 """Assumed maximum of the real tokens of our own texts, as a multiple of their estimate."""
 MIN_BELIEVED_USAGE_RATIO = 0.5
-"""Usage below this share of our estimate is not believed. The estimate stays."""
+"""Usage below this share of our estimate is not believed, unless its trend proves it and our
+tokenizer may be that far off."""
+MIN_TREND_CALLS = 3
+"""Number of calls whose counts must grow as our estimate does before they prove a ratio."""
+MAX_TREND_DEVIATION = 0.25
+"""How far the growth of such a count may be off, as a share of what the ratio predicts."""
+MIN_TRUNCATED_GROWTH = 1.05
+"""If our estimate grew by this factor and the count did not grow, the request was truncated."""
 MIN_PREFIX_USAGE_RATIO = 0.98
 """Usage below this share of the count of an earlier, shorter request is not believed."""
 MAX_HIDDEN_TOKENS = 16_000
@@ -226,6 +234,49 @@ class UsageAnchor(NamedTuple):
     """Whether its count includes a volatile text."""
     media_tokens: int = 0
     """Our estimate of the pictures and files in it."""
+
+
+class UsageTrend(NamedTuple):
+    """Calls with one prefix whose counts grew as our estimate did."""
+
+    reported_tokens: int = 0
+    """Reported input tokens of the newest of them, or of a later call that reported more."""
+    estimated_tokens: int = 0
+    """Our estimate of that request, without what a provider may add for tools."""
+    calls: int = 0
+    """Number of them in a row. Once they prove a ratio, other counts do not end the row."""
+
+    def is_continued_by(self, reported_tokens: int, estimated_tokens: int) -> bool:
+        """Whether a count grew with the request, at the ratio of the whole request.
+
+        A count of the new part only is no higher than our estimate of that part.
+        """
+        growth = reported_tokens - self.reported_tokens
+        new_tokens = estimated_tokens - self.estimated_tokens
+        if not self.calls or growth <= 0 or not 0 < new_tokens < reported_tokens:
+            return False
+        predicted = reported_tokens / estimated_tokens * new_tokens
+        return abs(growth - predicted) <= MAX_TREND_DEVIATION * predicted
+
+    def after_call(self, reported_tokens: int, estimated_tokens: int) -> UsageTrend:
+        """Return the trend after a call."""
+        calls = self.calls + 1
+        if not self.is_continued_by(reported_tokens, estimated_tokens):
+            is_proven = self.calls >= MIN_TREND_CALLS
+            if estimated_tokens <= self.estimated_tokens or (
+                is_proven and reported_tokens <= self.reported_tokens
+            ):
+                return self
+            calls = self.calls if is_proven else 1
+        return UsageTrend(reported_tokens, estimated_tokens, calls)
+
+    def has_stalled(self, reported_tokens: int, estimated_tokens: int) -> bool:
+        """Whether a count did not grow with the request, so that a part of it was not read."""
+        return (
+            self.calls >= MIN_TREND_CALLS
+            and estimated_tokens >= MIN_TRUNCATED_GROWTH * self.estimated_tokens
+            and estimated_tokens - self.estimated_tokens < reported_tokens <= self.reported_tokens
+        )
 
 
 class RequestEstimate(NamedTuple):
@@ -355,6 +406,23 @@ def _count_uncertain_tokens(settings: Settings, counter: TokenCounter) -> int:
     return tools_overhead_tokens(counter) if settings.tools else 0
 
 
+def _min_counted_share(counter: TokenCounter) -> float:
+    shares = _MIN_COUNTED_SHARE_BY_COUNTER
+    return next((share for name, share in shares if counter.name.startswith(name)), 0.3)
+
+
+def _may_leave_out_thinking(conversation: Conversation) -> bool:
+    """Whether a server may read less of the next request, because the templates of local models
+    leave out the thinking of earlier turns."""
+    rounds = (round for group in conversation.groups for round in group.rounds)
+    return any(group.has_thinking for group in conversation.groups) or any(
+        isinstance(part, Text) and "</think>" in part.text
+        for round in rounds
+        for entry in round.entries
+        for part in entry.message.parts
+    )
+
+
 def _has_content_at_provider(settings: Settings) -> bool:
     """Whether a request may have content that is not in it: tools of the provider, or a stored
     prompt."""
@@ -407,6 +475,8 @@ class Accounting:
     """Tokens of new text in calls, reported and estimated. Older text counts less."""
     usage_anchor: UsageAnchor | None = None
     """The last call with reported usage, if its request is still a prefix."""
+    usage_trend: UsageTrend = field(default_factory=UsageTrend)
+    """How the reported usage grew since the prefix changed."""
     carried_usage: UsageBeforeEdit | None = None
     """The size of the next request, derived from that call, if an edit changed it since then."""
     version_at_last_call: int = -1
@@ -428,6 +498,8 @@ class Accounting:
     """Our estimates at the last call."""
     disbelieved_input: int = 0
     """The input that was reported for the last call, if it cannot be true."""
+    was_truncated: bool = False
+    """True if that is because the server truncated the request silently."""
     refusal_is_doubted: bool = False
     """True if a refusal without numbers was so small that it taught no limit."""
 
@@ -472,7 +544,6 @@ class Accounting:
     def record_outcome(self, outcome: CallOutcome, conversation: Conversation) -> None:
         """Record the outcome of a call: a reply with its usage, or an error."""
         settings = conversation.settings
-        counter = conversation.counter
         error = outcome.error or {}
         self.costed_calls += outcome.usage is None and error.get("kind") in UNBILLED_KINDS
         limit = error.get("limit")
@@ -509,9 +580,9 @@ class Accounting:
             if self.overflow_without_numbers:
                 self._learn_limit_from_refusal(settings, str(error.get("message", "")))
         if usage is not None and usage.input > 0:
-            self._record_usage(usage, outcome, settings, counter)
+            self._record_usage(usage, outcome, conversation)
         elif isinstance(input_tokens, int) and is_plausible:
-            self._calibrate(input_tokens, _count_uncertain_tokens(settings, counter))
+            self._calibrate(input_tokens, conversation)
 
     def record_turn_state(self, change: TurnProgressRecord) -> None:
         """Record a turn's claim, or the start of a tool."""
@@ -544,6 +615,7 @@ class Accounting:
         self.prefix_version += times
         self.prefix_break_cause = cause
         self.usage_anchor = self.carried_usage = None
+        self.usage_trend = UsageTrend()
 
     def reset_learned_on_model_change(self, previous: Settings, current: Settings) -> None:
         """Forget what was learned about another model: its limits and how it counts text.
@@ -595,33 +667,45 @@ class Accounting:
             user_word_blocks=user_word_blocks,
         )
 
-    def was_silently_truncated(
-        self, reported_tokens: int, settings: Settings, counter: TokenCounter
-    ) -> bool:
-        """Whether the server read so few tokens of the last call that it must have truncated the
-        request.
+    def find_truncation_limit(self, reported_tokens: int, conversation: Conversation) -> int:
+        """Return the tokens that certainly fit if the server truncated the last call's request
+        silently, else 0.
 
-        Pictures are not counted, because a server may ignore them. What a provider adds for tools
-        is not counted, because local servers add nothing. If a provider has a cache, the count may
-        only include what the cache did not hold. Such providers refuse requests instead of
-        truncating them. Ollama cuts to half of the window. This is noticed once twice as much was
-        sent, if the tokenizer's family is known. Other cuts are noticed when the history has grown
-        further.
+        It did if it read far less than our estimate, or no more than before although the request
+        has grown. Pictures are not counted, because a server may ignore them. What a provider adds
+        for tools is not counted, because local servers add nothing. If a provider has a cache, the
+        count may only include what the cache did not hold. Such providers refuse requests instead
+        of truncating them. Ollama cuts to half of the window. A cut of the first requests is
+        noticed once twice as much was sent, if the tokenizer's family is known. Other cuts are
+        noticed when the history has grown further.
         """
+        settings = conversation.settings
+        counter = conversation.counter
         chat = settings.dialect == "openai_chat"  # no others cut
         has_cache = settings.entry.get("cache_style") != "none"
         if not chat or has_cache or reported_tokens < _MIN_TRUNCATED_TOKENS:
-            return False
+            return 0
         pending = self.last_estimate
         estimate = (pending.total_tokens - pending.media_tokens) * min(1.0, self.last_call_ratio)
-        limit = self.learned_limit or 0
-        if (self.overflow_was_counted or self.disbelieved_input == limit) and estimate <= limit:
+        if (self.overflow_was_counted or self.was_truncated) and estimate <= (
+            self.learned_limit or 0
+        ):
             # Cut down to what the server has read already, and again little of it was counted: it
             # is the estimate that is off, and the limit would go down for ever.
-            return False
-        shares = _MIN_COUNTED_SHARE_BY_COUNTER
-        least = next((share for name, share in shares if counter.name.startswith(name)), 0.3)
-        return reported_tokens < least * (estimate - _count_uncertain_tokens(settings, counter))
+            return 0
+        uncertain_tokens = _count_uncertain_tokens(settings, counter)
+        text = estimate - uncertain_tokens
+        is_far_less = reported_tokens < _min_counted_share(counter) * text
+        trend = self.usage_trend
+        has_stalled = (
+            not pending.media_tokens
+            and trend.has_stalled(reported_tokens, pending.total_tokens - uncertain_tokens)
+            and not _may_leave_out_thinking(conversation)
+        )
+        if has_stalled:
+            return trend.reported_tokens
+        anchor = self.usage_anchor
+        return max(reported_tokens, anchor.reported_tokens if anchor else 0) if is_far_less else 0
 
     def to_state(self) -> dict[str, Any]:
         """Return the state for a snapshot, under the stored keys."""
@@ -653,6 +737,8 @@ class Accounting:
             "refused": self.refused_version,
             "carried": self.carried_usage,
             "disbelieved": self.disbelieved_input,
+            "truncated": self.was_truncated,
+            "trend": self.usage_trend,
             "request_limits": self.learned_request_limits,
             "doubted": self.refusal_is_doubted,
         }
@@ -699,32 +785,43 @@ class Accounting:
             summary_stats=SummaryAttemptStats.from_json(state["summaries"]),
             last_estimate=RequestEstimate(*state["pending"]),
             disbelieved_input=state["disbelieved"],
+            was_truncated=state["truncated"],
+            usage_trend=UsageTrend(*state["trend"]),
             refusal_is_doubted=state["doubted"],
             learned_request_limits=LearnedRequestLimits(*state["request_limits"]),
         )
 
-    def _record_usage(
-        self, usage: Usage, outcome: CallOutcome, settings: Settings, counter: TokenCounter
-    ) -> None:
+    def _record_usage(self, usage: Usage, outcome: CallOutcome, conversation: Conversation) -> None:
+        settings = conversation.settings
         self.cache_misses.record_usage(
             usage, int(settings.entry.get("cache_minimum", 0)), outcome.cache_diagnosis
         )
         self.last_usage = usage
         self._add_to_totals(usage, settings)
-        if self.was_silently_truncated(usage.input, settings, counter):
-            self.learned_limit = usage.input  # that much certainly fits
+        truncation_limit = self.find_truncation_limit(usage.input, conversation)
+        self.was_truncated = truncation_limit > 0
+        if self.was_truncated:
+            self.learned_limit = truncation_limit
+            self.disbelieved_input = usage.input
+            return
         input_tokens = usage.input if outcome.counted is None else outcome.counted
+        uncertain_tokens = _count_uncertain_tokens(settings, conversation.counter)
         too_high = self._is_impossibly_high(input_tokens, settings)
         if too_high and self.disbelieved_input:
             # Twice in a row is no accident, so that what the calls before taught is wrong as well.
             self.usage_anchor = self.carried_usage = None
+            self.usage_trend = UsageTrend()
             self.reset_calibration()
         is_calibration = (
-            input_tokens > 0
-            and not too_high
-            and self._calibrate(input_tokens, _count_uncertain_tokens(settings, counter))
+            input_tokens > 0 and not too_high and self._calibrate(input_tokens, conversation)
         )
         self.disbelieved_input = 0 if is_calibration else usage.input
+        pending = self.last_estimate
+        is_prefix = self.version_at_last_call == self.prefix_version
+        if is_prefix and not too_high and not pending.media_tokens:
+            self.usage_trend = self.usage_trend.after_call(
+                input_tokens, pending.total_tokens - uncertain_tokens
+            )
 
     def _add_to_totals(self, usage: Usage, settings: Settings) -> None:
         self.total_usage = add_usage(self.total_usage, usage)
@@ -734,10 +831,10 @@ class Accounting:
             self.total_cost_usd += cost
             self.costed_calls += 1
 
-    def _calibrate(self, reported_tokens: int, uncertain_tokens: int) -> bool:
+    def _calibrate(self, reported_tokens: int, conversation: Conversation) -> bool:
         """Learn from the count of the last call. Return False if the count cannot be true."""
         pending = self.last_estimate
-        if not self._is_believable(reported_tokens, uncertain_tokens):
+        if not self._is_believable(reported_tokens, conversation):
             return False
         if pending.total_tokens > 0:
             if not pending.media_tokens:
@@ -784,21 +881,32 @@ class Accounting:
             reported_tokens > usual + MAX_HIDDEN_GROWTH_TOKENS
         )
 
-    def _is_believable(self, reported_tokens: int, uncertain_tokens: int) -> bool:
+    def _is_believable(self, reported_tokens: int, conversation: Conversation) -> bool:
         """Whether a count may be that of the whole request.
 
-        A partial count, for example without cached tokens, must not lower the bound. Pictures may
-        cost far less than our estimate, and so may a short request, most of which is framing.
+        A partial count, for example without cached tokens, must not lower the bound. It does not
+        grow with the whole request, or it is lower than any tokenizer counts. Pictures may cost far
+        less than our estimate, and so may a short request, most of which is framing.
         """
         pending = self.last_estimate
         anchor = self.usage_anchor
+        counter = conversation.counter
+        uncertain_tokens = _count_uncertain_tokens(conversation.settings, counter)
         text = pending.total_tokens - pending.media_tokens - uncertain_tokens
         is_prefix_new = self.version_at_last_call != self.prefix_version
+        trend = self.usage_trend
+        is_proven = (
+            trend.calls + 1 >= MIN_TREND_CALLS
+            and not is_prefix_new
+            and not pending.media_tokens
+            and trend.is_continued_by(reported_tokens, text)
+        )
+        least_share = _min_counted_share(counter) if is_proven else MIN_BELIEVED_USAGE_RATIO
+        least = text * min(MIN_BELIEVED_USAGE_RATIO, max(1 / MAX_LEARNED_RATIO, least_share))
         if anchor is None or anchor.had_volatile or is_prefix_new:
-            is_short = text <= CALIBRATION_PRIOR_TOKENS
-            return is_short or reported_tokens >= MIN_BELIEVED_USAGE_RATIO * text
-        least = MIN_PREFIX_USAGE_RATIO * anchor.reported_tokens
-        return reported_tokens >= min(text, max(MIN_BELIEVED_USAGE_RATIO * text, least))
+            return text <= CALIBRATION_PRIOR_TOKENS or reported_tokens >= least
+        prefix_tokens = MIN_PREFIX_USAGE_RATIO * anchor.reported_tokens
+        return reported_tokens >= min(text, max(least, prefix_tokens))
 
     def _update_calibration_sums(self, reported_tokens: int) -> None:
         """Add the new text of a request to the calibration.
