@@ -92,7 +92,7 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     )
     yield (
         "README.md",
-        f"This is a long session of median length, {session['calls']} calls.",
+        f"{session['calls']} calls: the median of long sessions.",
     )
 
 

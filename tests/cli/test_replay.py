@@ -9,6 +9,11 @@ from typer.testing import CliRunner
 from tests.replay.conversations import record, wires
 from trimtab import Context
 from trimtab.cli.app import app
+from trimtab.cli.replay_screen import Screen, list_screen_lines
+from trimtab.replay.advice import TRIMTAB, choose_settings, list_settings
+from trimtab.replay.client_study import ClientStudy
+from trimtab.replay.payments import Payments
+from trimtab.replay.savings import Saving
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +131,46 @@ def test_the_line_to_type_is_that_of_the_setting_that_was_chosen(screen, figures
 
 def test_the_last_line_is_a_sentence_to_act_on(screen, figures):
     sentence = screen.stdout.splitlines()[-1]
-    assert sentence == figures["sentence"]
+    assert figures["sentences"] == [sentence]
     assert sentence.startswith("Claude Code: type ")
     client = figures["clients"]["Claude Code"]
     saved = client["settings"][client["best"]]["saved"]
     assert f"It would have saved {100 * saved:.0f} %" in sentence
+
+
+def make_study(client: str, *, saved: float) -> ClientStudy:
+    """A study of a client that is told its first setting, or that has none worth it."""
+    settings = {setting.name: setting for setting in list_settings(client)}
+    name = next(iter(settings))
+    saving = Saving(cost=1 - saved, baseline=1, references=1_000, hidden=0)
+    advice = choose_settings({name: saving, TRIMTAB.name: saving})
+    return ClientStudy(
+        client=client,
+        sessions=9,
+        calls=900,
+        settings=settings,
+        advice=advice,
+        advice_by_model={"gpt-5.5": choose_settings({TRIMTAB.name: saving})},
+        error=None,
+    )
+
+
+def test_each_client_with_advice_gets_a_sentence_at_the_end():
+    studies = [make_study("Claude Code", saved=0.1), make_study("Codex", saved=0.2)]
+    screen = Screen(payments=Payments(), studies=studies, unreadable=0)
+    first, second = list_screen_lines(screen)[-2:]
+    assert first.startswith("Claude Code: type /autocompact 100k")
+    assert second.startswith("Codex: type model_auto_compact_token_limit = 60000")
+    assert "Only gpt-5.5? Change nothing." in list_screen_lines(screen)
+
+
+def test_clients_without_advice_are_left_unchanged():
+    studies = [make_study("Claude Code", saved=0.01), make_study("Codex", saved=0.01)]
+    screen = Screen(payments=Payments(), studies=studies, unreadable=0)
+    assert list_screen_lines(screen)[-1] == (
+        "Leave Claude Code and Codex unchanged: no setting saves 3 % unless it hides more than "
+        "Trimtab's default would."
+    )
 
 
 def test_what_filled_the_window_is_named_with_its_tool(screen):
@@ -142,7 +182,7 @@ def test_what_filled_the_window_is_named_with_its_tool(screen):
 def test_json_has_the_figures_of_the_screen_under_plain_names(figures):
     assert set(figures) == {
         *("paid", "lost", "fillings", "never_called"),
-        *("clients", "skipped", "sentence"),
+        *("clients", "skipped", "sentences"),
     }
     assert figures["paid"]["by_kind"]["Claude Code"]["calls"] == 123
     assert figures["clients"]["Claude Code"]["error"] < 0.1

@@ -59,7 +59,7 @@ class Screen(NamedTuple):
             **self.payments.to_json(),
             "clients": {study.client: study.to_json() for study in self.studies},
             "skipped": self.unreadable,
-            "sentence": make_sentence(self),
+            "sentences": list_sentences(self),
         }
 
 
@@ -70,36 +70,42 @@ def list_screen_lines(screen: Screen) -> list[str]:
         *(_list_advice_lines(study, screen.payments) for study in screen.studies),
         _list_notes(screen.studies),
         _list_filling_lines(screen.payments),
-        [make_sentence(screen)],
+        list_sentences(screen),
     ]
     lines = [line for section in sections if section for line in [*section, ""]]
     return lines[:-1]
 
 
-def make_sentence(screen: Screen) -> str:
-    """Return one sentence to act on, also if it is to change nothing."""
+def list_sentences(screen: Screen) -> list[str]:
+    """Return a sentence to act on for each client that has advice, or one that says to change
+    nothing."""
     judged = [study for study in screen.studies if not study.is_too_little]
     if not judged:
-        return (
-            "Leave it as it is: these are too few sessions to judge by. Come back with "
-            f"{MIN_SESSIONS} sessions and {MIN_CALLS} calls of one client."
+        return [
+            (
+                "Leave it as it is: these are too few sessions to judge by. Come back with "
+                f"{MIN_SESSIONS} sessions and {MIN_CALLS} calls of one client."
+            )
+        ]
+    sentences = [
+        _make_sentence(study, best, screen.payments)
+        for study in judged
+        if (best := study.advice.best) is not None
+    ]
+    if sentences:
+        return sentences
+    names = join_names([_name_client(study.client) for study in judged])
+    return [
+        (
+            f"Leave {names} unchanged: no setting saves {_percent(MIN_SAVING)} unless it hides "
+            "more than Trimtab's default would."
         )
+    ]
 
-    def money(study: ClientStudy) -> float:
-        best = study.advice.best
-        if best is None:
-            return 0.0
-        return study.advice.saving[best].saved * _find_payment(screen.payments, study.client).total
 
-    study = max(judged, key=money)
-    best = study.advice.best
-    if best is None:
-        return (
-            f"Leave {_name_client(study.client)} as it is: nothing that you can tell it saves "
-            f"{_percent(MIN_SAVING)} unless it hides more than Trimtab's default would."
-        )
+def _make_sentence(study: ClientStudy, best: str, payments: Payments) -> str:
     saving = study.advice.saving[best]
-    dollars = money(study)
+    dollars = saving.saved * _find_payment(payments, study.client).total
     amount = _percent(saving.saved) + (f" ({_describe_money(dollars)})" if dollars else "")
     typed = " and ".join(f"{line} ({_find_place(line)})" for line in study.settings[best].lines)
     return (
@@ -160,7 +166,7 @@ def _format_paid_table(payments: Payments) -> list[str]:
 
 
 def _list_advice_lines(study: ClientStudy, payments: Payments) -> list[str]:
-    """Say what to type, what it saves and what it loses; then the next step."""
+    """Say what to type, what it saves and what it loses; then what would save more."""
     advice, client = study.advice, _name_client(study.client)
     paid = _find_payment(payments, study.client)
     is_sample = study.sessions < len(paid.sessions)
@@ -170,12 +176,15 @@ def _list_advice_lines(study: ClientStudy, payments: Payments) -> list[str]:
     if study.is_too_little:
         return [*lines, f"Too few to judge: {MIN_SESSIONS} sessions and {MIN_CALLS} calls needed."]
     rows: list[list[str]] = []
-    for title, name in (("Type this", advice.best), ("Next step, instead", advice.next)):
+    choices = (
+        ("Type this", "", advice.best, "nothing; leave it as it is"),
+        ("Or instead", ", to save more and hide more", advice.next, "nothing saves more"),
+    )
+    for title, purpose, name, nothing in choices:
         if name is None:
-            text = "nothing; leave it as it is" if title == "Type this" else "none saves more"
-            lines += ["", f"{title}: {text}."]
+            lines += ["", f"{title}: {nothing}."]
             continue
-        lines += ["", f"{title}:"]
+        lines += ["", f"{title}{purpose}:"]
         for line in study.settings[name].lines:
             lines.append(f"    {line:<44}  {_find_place(line)}")
         saving = advice.saving[name]
@@ -183,18 +192,20 @@ def _list_advice_lines(study: ClientStudy, payments: Payments) -> list[str]:
         rows.append([label, *_format_saving(saving.saved, saving.hidden_share, paid.total)])
     trimtab = advice.trimtab
     is_foreign = study.client in _WAYS_BACK
-    label = f"Trimtab's default{', which it cannot run' if is_foreign else ''}"
+    label = f"Trimtab's default{' (own loop or plugin only)' if is_foreign else ''}"
     rows.append([label, *_format_saving(trimtab.saved, trimtab.hidden_share, paid.total)])
-    lines += ["", *_format_table(["", "saves", "", "hides"], rows)]
+    of_total = f"of {_dollars(paid.total)}" if paid.total else ""
+    lines += ["", *_format_table(["", "saves", of_total, "hides"], rows)]
     differing = {
         model: own.best for model, own in study.advice_by_model.items() if own.best != advice.best
     }
     if differing:
-        told = [
-            f"{shorten_to_line(model, _MAX_NAME_CHARS)}: {best or 'leave it as it is'}"
-            for model, best in differing.items()
-        ]
-        lines += ["", f"If you use only one model: {'; '.join(told)}."]
+        sentences: list[str] = []
+        for model, best in differing.items():
+            setting = best or "change nothing"
+            name = shorten_to_line(model, _MAX_NAME_CHARS)
+            sentences.append(f"Only {name}? {setting[0].upper()}{setting[1:]}.")
+        lines += ["", " ".join(sentences)]
     return lines
 
 
@@ -203,11 +214,16 @@ def _list_notes(studies: Sequence[ClientStudy]) -> list[str]:
     judged = [study for study in studies if not study.is_too_little]
     if not judged:
         return []
-    hides = (
-        "Hides: of the names and paths that the agent used again, those that its request would no "
-        "longer have shown. Reading them again is in the cost."
-    )
-    lines = [hides]
+    lines = [
+        (
+            "These are savings in the past; on later sessions expect less. Whether the agent would "
+            "have solved the task was not measured."
+        ),
+        (
+            "Hides: the share of names and paths used again that the request would no longer show. "
+            "Reading them again is in the cost."
+        ),
+    ]
     ways_back = [_WAYS_BACK[study.client] for study in judged if study.client in _WAYS_BACK]
     if ways_back:
         lines.append(f"To go back: {'; '.join(ways_back)}.")

@@ -47,7 +47,7 @@ class Setting:
     """One thing that a client can be told."""
 
     name: str
-    """What it does, in a few words."""
+    """What to do, in a few words."""
     lines: tuple[str, ...] = ()
     """What to type, and where."""
     client: ClientSettings = AS_RECORDED
@@ -79,10 +79,12 @@ def list_settings(client: str) -> list[Setting]:
         case locations.CODEX:
             return _list_codex_settings()
         case locations.OPENCODE | locations.PI:
-            return [replace(TRIMTAB, name="Trimtab's plugin", lines=(_PLUGINS[client],))]
+            return [replace(TRIMTAB, name="install Trimtab's plugin", lines=(_PLUGINS[client],))]
         case _:
             return [
-                Setting(name=f"goal {goal}", lines=(f"Context(model=…, goal={goal!r})",), goal=goal)
+                Setting(
+                    name=f"set goal {goal}", lines=(f"Context(model=…, goal={goal!r})",), goal=goal
+                )
                 for goal in GOALS
             ]
 
@@ -90,7 +92,7 @@ def list_settings(client: str) -> list[Setting]:
 def _list_claude_code_settings() -> list[Setting]:
     windows = [
         Setting(
-            name=f"window {window // 1_000}k",
+            name=f"set the window to {window // 1_000}k",
             lines=(f"/autocompact {window // 1_000}k",),
             client=ClientSettings(compact_at=window - CLAUDE_COMPACTS_BELOW),
         )
@@ -98,7 +100,7 @@ def _list_claude_code_settings() -> list[Setting]:
     ]
     caps = [
         Setting(
-            name=f"outputs cut to {cap:,}",
+            name=f"cut command outputs to {cap:,}",
             lines=(f"trimtab hook claude --max-tokens {cap}",),
             client=ClientSettings(
                 max_result_tokens=cap,
@@ -115,7 +117,7 @@ def _list_claude_code_settings() -> list[Setting]:
 def _list_codex_settings() -> list[Setting]:
     limits = [
         Setting(
-            name=f"compacting at {limit // 1_000}k",
+            name=f"compact at {limit // 1_000}k",
             lines=(f"model_auto_compact_token_limit = {limit}",),
             client=ClientSettings(
                 compact_at=limit, compacted_tokens=2_000, kept_user_tokens=CODEX_KEPT_USER_TOKENS
@@ -125,7 +127,7 @@ def _list_codex_settings() -> list[Setting]:
     ]
     caps = [
         Setting(
-            name=f"outputs cut to {cap:,}",
+            name=f"cut outputs to {cap:,}",
             lines=(f"tool_output_token_limit = {cap}",),
             client=ClientSettings(max_result_tokens=cap),
         )
