@@ -158,11 +158,16 @@ def tools_of(case: Case, here: Here) -> list[Tool]:
     ]
 
 
+async def create_session(store: Store, case: Case) -> Session:
+    """Create a session whose model has the two tools alone, and calls each of them."""
+    model = MODELS[case.dialect]
+    return await Session.create(store, case.name, model=model, dialect=case.dialect, recall=False)
+
+
 async def warm_up(case: Case) -> None:
     """What the SDKs import and build at their first call, done once for all forked processes."""
     provider = case.provider()
-    model = MODELS[case.dialect]
-    session = await Session.create(MemoryStore(), case.name, model=model, dialect=case.dialect)
+    session = await create_session(MemoryStore(), case)
     await run_turn(session, provider, tools_of(case, Here(None, print)), message=SAYS)
     await provider.close()
 
@@ -171,8 +176,7 @@ async def begin(case: Case, tell: Tell) -> None:
     """The turn that is killed."""
     here = Here(case, tell)
     store = cast("Store", Watched(await case.where.open(hasty=True), here))
-    model = MODELS[case.dialect]
-    session = await Session.create(store, case.name, model=model, dialect=case.dialect)
+    session = await create_session(store, case)
     tools = tools_of(case, here)
     await run_turn(session, case.provider(), tools, message=SAYS, key="u1", on_event=here.heard)
 
