@@ -169,6 +169,22 @@ def read_status(wire: socket.socket) -> int:
         return CUT_OFF
 
 
+def erase(target: Target, path: str, key: str = "acme", body: Any = None) -> int:
+    """Erase a user or a tenant, and wait for the end of the job; the number of its sessions.
+
+    The request itself waits for a moment only, and then says how far the job has come.
+    """
+    answer = target.request("DELETE", path, key=key, body=body)
+    assert answer.status in (200, 202), answer
+    job = f"/v1/erasures/{answer.document['id']}"
+
+    def done() -> Any:
+        state = target.request("GET", job, key=key).document
+        return state if state["state"] == "done" else None
+
+    return until(done)["sessions"]
+
+
 def until(holds: Callable[[], Any], seconds: float = LONGEST) -> Any:
     """Ask again and again until something holds; what it gave."""
     end = time.monotonic() + seconds

@@ -7,11 +7,10 @@ import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
-from tests.attacks.target import STREAM, Target, attacked, build_head, create_key, until
+from tests.attacks.target import STREAM, Target, attacked, build_head, create_key, erase, until
 
 pytestmark = pytest.mark.process
 
@@ -193,22 +192,6 @@ def post(target: Target, session: str, text: str, key: str, **more: str) -> byte
     answer = target.request("POST", path, key=key, body={"text": text, **more}, Accept=STREAM)
     assert answer.status == 200, answer
     return answer.body
-
-
-def erase(target: Target, path: str, key: str, body: Any = None) -> int:
-    """Erase a user or a tenant, and wait for the end of the job; the number of its sessions.
-
-    The request itself waits for a moment only, and then says how far the job has come.
-    """
-    answer = target.request("DELETE", path, key=key, body=body)
-    assert answer.status in (200, 202), answer
-    job = f"/v1/erasures/{answer.document['id']}"
-
-    def done() -> Any:
-        state = target.request("GET", job, key=key).document
-        return state if state["state"] == "done" else None
-
-    return until(done)["sessions"]
 
 
 def names(target: Target, tenant: str) -> list[str]:

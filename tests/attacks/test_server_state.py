@@ -13,7 +13,7 @@ from shutil import copytree
 
 import pytest
 
-from tests.attacks.target import PROVIDER_KEY, Target, attacked, until
+from tests.attacks.target import PROVIDER_KEY, Target, attacked, erase, until
 from tests.cli.running import trimtab
 from tests.stores.folders import holding
 from trimtab.errors import StoreError
@@ -98,12 +98,12 @@ def test_the_record_of_erasures_names_nobody_and_outlives_damage(served: Target)
     user, word = "anna.of.the.lake", "zq8needle"
     assert served.say(f"I am {word}.", "annas.own", user=user).status == 202
     assert "event: turn.finished" in served.ask("And?", "annas.own")
-    assert served.request("DELETE", f"/v1/users/{user}").status == 200
+    erase(served, f"/v1/users/{user}")
     records = served.folder / "sessions/.erasures/records.jsonl"
     known = len(served.request("GET", "/v1/erasures").document["erasures"])
     with records.open("ab") as file:
         file.write(b'{"v":1,"at":"never"}\n[]\nnull\n{"v":99}\n\xff\xfe{"half')
-    assert served.request("DELETE", f"/v1/users/{user}").status == 200
+    erase(served, f"/v1/users/{user}")
     told = served.request("GET", "/v1/erasures")
     assert told.status == 200, told
     assert len(told.document["erasures"]) > known
