@@ -118,3 +118,36 @@ async def test_a_message_and_its_claim_are_written_again_where_somebody_else_was
     assert await session.recorder.claim(say(), key="k") == 1
     assert await texts(memory, "user") == ["Before.", "Go."]
     assert len(await found(memory, TurnProgressRecord)) == 1
+
+
+class Overtaken(Wrapped):
+    """Another process adds the same reply just before this one does."""
+
+    was_overtaken = False
+
+    async def append(self, session, events, *, epoch=None):
+        if any(name_of(event) == "assistant" for event in events) and not self.was_overtaken:
+            self.was_overtaken = True
+            other = await reopened(self.inner)
+            await other.add(REPLY)
+        await self.inner.append(session, events, epoch=epoch)
+
+
+REPLY = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-4-5",
+    "content": [{"type": "text", "text": "Done."}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 50, "output_tokens": 2},
+}
+
+
+async def test_a_turn_is_not_reported_as_ended_by_a_reply_that_another_process_added(memory):
+    session = await create(Overtaken(memory))
+    await session.recorder.claim(say())
+    await session.request()
+    assert not await session.recorder.add_reply(REPLY, ends_turn=lambda _: True)
+    assert session.recorder.epoch == 1
+    assert await texts(memory, "assistant") == ["Done."]

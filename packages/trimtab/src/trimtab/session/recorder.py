@@ -372,9 +372,12 @@ class SessionRecorder:
         *,
         key: str | None = None,
         usage: Usage | None = None,
-        follow: adding.FollowMessage | None = None,
+        begin: Callable[[], adding.FollowMessage] | None = None,
     ) -> str:
-        """Add a message. A reply answers the newest call of this object, whoever called since."""
+        """Add a message. A reply answers the newest call of this object, whoever called since.
+
+        `begin` is called at each attempt, and returns what `adding.add` gets as `follow`.
+        """
 
         def start(state: State) -> Verb[str]:
             call = self.awaited_calls.newest
@@ -385,7 +388,7 @@ class SessionRecorder:
                 usage=usage,
                 call=call,
                 needs_own_call=call is None and bool(self.awaited_calls),
-                follow=follow,
+                follow=None if begin is None else begin(),
             )
 
         try:
@@ -432,7 +435,12 @@ class SessionRecorder:
             is_end = ends_turn(addition)
             return [self._build_turn_end()] if is_end else []
 
-        await self.add(reply, follow=follow)
+        def begin() -> adding.FollowMessage:
+            nonlocal is_end
+            is_end = False  # after a refusal somebody else may have added the reply
+            return follow
+
+        await self.add(reply, begin=begin)
         if is_end:
             self.epoch = None
         return is_end
